@@ -60,7 +60,7 @@ class AnswerStream:
 
     @property
     def is_growing(self) -> bool:
-        """Whether people see the text grow in a message of its own."""
+        """Whether users see the text grow in a message of its own."""
         return self._is_started and not self.has_ended
 
     def apply(self, event: AgentEvent) -> None:

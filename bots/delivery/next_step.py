@@ -19,7 +19,7 @@ LONG_QUEUE = "Many requests are being worked on. Yours starts as soon as another
 QUEUED_AFTER_SECONDS = 1.5
 TYPING_AFTER_SECONDS = 1.0
 LONG_WAIT_SECONDS = 60.0
-"""People are told if their request, or the answer to it, waits longer than this."""
+"""Users are told if their request, or the answer to it, waits longer than this."""
 FIRST_RETRY_SECONDS = 2.0
 RETRY_SECONDS_MAX = 300.0
 UNENDED_STATES = frozenset({"queued", "working", "waiting"})
@@ -81,7 +81,7 @@ class ChatState:
 
     @property
     def is_for_agent(self) -> bool:
-        """False as long as the request may be meant for other people."""
+        """False as long as the request may be meant for other users."""
         return self.attention != "unsure" or shows_more_than_working(self.view)
 
 
@@ -246,7 +246,7 @@ def add_event(state: ChatState, event: AgentEvent) -> ChatState:
 
 
 def add_inputs(state: ChatState, count: int, unread_inputs: Sequence[ThreadInput]) -> ChatState:
-    """Returns the state with the unread messages and edits, except those that may be meant for other people."""
+    """Returns the state with the unread messages and edits, except those that may be meant for other users."""
     meant = [one for one in unread_inputs if one.attention != "unsure"]
     refs = [one.message_ref for one in meant if one.is_news_for(state.request_ref)]
     follow_ups = tuple(dict.fromkeys((*state.follow_ups, *refs)))
@@ -256,7 +256,7 @@ def add_inputs(state: ChatState, count: int, unread_inputs: Sequence[ThreadInput
 def _status_view(state: ChatState, now: float) -> RunView:
     if state.view.state == "queued" and now >= state.began_at + LONG_WAIT_SECONDS:
         return replace(state.view, activity=LONG_QUEUE)
-    # people read the text in the message that grows
+    # users read the text in the message that grows
     view = replace(state.view, preview="") if state.is_streaming else state.view
     if state.unread:
         activity = f"{view.activity} · {READ_NEXT}".removeprefix(" · ")

@@ -1,4 +1,4 @@
-"""Posts the results of a run to its thread: the answer in parts, the files, and the question to the user. Tells people
+"""Posts the results of a run to its thread: the answer in parts, the files, and the question to the user. Tells users
 elsewhere what the thread refused."""
 
 import asyncio
@@ -62,7 +62,7 @@ NOT_POSTED = "could not be posted here"
 
 
 async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) -> None:
-    """Waits until the earlier runs of the thread are delivered, so that people read answers in their order."""
+    """Waits until the earlier runs of the thread are delivered, so that users read answers in their order."""
     if not rendering.has_earlier:
         return
     try:

@@ -116,7 +116,7 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
 
     @property
     def closed_reasons(self) -> Mapping[str, str]:
-        """The refusals which mean that the bot may not write in the thread at all, with the reason for people."""
+        """The refusals which mean that the bot may not write in the thread at all, with the reason for users."""
         ...
 
     async def streams(self, address: Address) -> AnswerStreams | None:

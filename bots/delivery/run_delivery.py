@@ -151,7 +151,7 @@ class _Show:
         self._stream = AnswerStream()
 
     def look_again(self) -> None:
-        """Reads what the store has of the run: new messages from people, or its end before a worker began it."""
+        """Reads what the store has of the run: new messages from users, or its end before a worker began it."""
         self._change(inputs=self._state.inputs + 1)
         self._recheck.request()
 

@@ -300,7 +300,7 @@ def format_details(view: RunView) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration as people read it: "0.2 s", "25 s", "1 min 20 s"."""
+    """Returns a duration as users read it: "0.2 s", "25 s", "1 min 20 s"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -292,14 +292,14 @@ def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:
 
 
 def _are_talking(snapshot: ThreadSnapshot, ask: Ask) -> bool:
-    """Whether people have talked to each other since the question and since the newest message to the agent."""
+    """Whether users have talked to each other since the question and since the newest message to the agent."""
     shown_at = time_of_message(snapshot.thread.address, ask.message_ref)
     heard_at, turns = snapshot.talk.heard_at, (shown_at, snapshot.talk.requested_at)
     return heard_at is not None and all(one is None or heard_at > one for one in turns)
 
 
 def _decide_approval(message: IncomingMessage, ask: Ask, snapshot: ThreadSnapshot) -> Accept | None:
-    """A message that consists of a yes or a no decides, unless people were just talking to each other. Anything else
+    """A message that consists of a yes or a no decides, unless users were just talking to each other. Anything else
     leaves the question open."""
     if message.files or (not message.is_addressed and _are_talking(snapshot, ask)):
         return None

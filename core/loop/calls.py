@@ -32,7 +32,7 @@ from core.tools.workspace.file_changes import in_one_piece
 log = logging.getLogger(__name__)
 
 CAUSE_KEY = "cause"
-"""The metadata key of a call that waits for people because of what the model had read."""
+"""The metadata key of a call that waits for users because of what the model had read."""
 RESULT_TOKENS_MAX = 8_000
 HEAD_PERCENT = 60
 RESULT_CHARACTERS_MAX = 40_000
@@ -177,11 +177,11 @@ class CallRunner:
         return prepared
 
     def _judge(self, written: PreparedCall, sources: Sources) -> PreparedCall:
-        """Returns the call with why people must be asked, if they must be for what the model has read. Raises ToolError
+        """Returns the call with why users must be asked, if they must be for what the model has read. Raises ToolError
         if it must not run."""
         prepared = replace(written, sources=sources)
         if prepared.approval is not None and not self._must_wait(prepared):
-            return prepared  # people have allowed exactly this target for good
+            return prepared  # users have allowed exactly this target for good
         earlier = (call.reach for call in (*self.awaiting.values(), *(call for call, _ in self._tasks)))
         match judge_call(prepared.reach, sources, earlier):
             case Refuse(reason=reason):
@@ -231,7 +231,7 @@ class CallRunner:
             await self.context.run_log.commit()
 
     async def _watched(self, call_id: str, call: ToolCall, prepared: PreparedCall) -> CallOutcome:
-        """Runs the call. Tells people now and then how long it takes and what it has printed last."""
+        """Runs the call. Tells users now and then how long it takes and what it has printed last."""
         began, lines = time.monotonic(), [""]
 
         def tell() -> None:
@@ -278,7 +278,7 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
     StorageUnavailable and cancellation are raised."""
     opened: list[Sandbox] = []
     context.opened_hosts.update(opened_hosts(prepared.reach))
-    created: list[str] = []  # links for people
+    created: list[str] = []  # links for users
 
     async def open_sandbox() -> Sandbox:
         opened.append(sandbox := await context.sandbox())

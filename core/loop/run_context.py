@@ -19,13 +19,13 @@ from core.tools.tool import Strategy, ToolContext, ToolSet
 AskModel = Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]]
 
 TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
-"""Stores, emits and returns the messages that people have written since the last turn, oldest first."""
+"""Stores, emits and returns the messages that users have written since the last turn, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnStart:
-    """What people have written since the last turn, and a sentence for the model about what is left of the run's
-    budget, or an empty text."""
+    """What users have written since the last turn, and a sentence for the model about what is left of the run's budget,
+    or an empty text."""
 
     heard: Sequence[Message]
     budget_left: str = ""

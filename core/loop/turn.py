@@ -314,7 +314,7 @@ class Turn:
         return LinkGate(self._rule) if self._rule.sources.outside else None
 
     def _follow_attempts(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> None:
-        """Shows people each new attempt to reach a model, and that the model thinks once it answers. Keeps its
+        """Shows users each new attempt to reach a model, and that the model thinks once it answers. Keeps its
         reasoning, and withdraws an answer that starts over."""
         if isinstance(delta, ReasoningSnapshot):
             runner.reasoning = delta.content
@@ -343,7 +343,7 @@ class Turn:
             response.is_thinking = isinstance(delta, ThinkingDelta)
 
     def _tell_wait(self) -> None:
-        """Shows people for how long the model has sent nothing."""
+        """Shows users for how long the model has sent nothing."""
         if self._response is not None and (text := self._response.wait_text()):
             self._response.is_waiting = True
             self.context.run_log.emit(ActivityChanged(text=text))

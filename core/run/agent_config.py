@@ -164,7 +164,7 @@ class RunBudget:
         self._model = model
         self._deps = deps
         self._recorder = recorder
-        # people read what the run says in a chat, where they can give commands
+        # users read what the run says in a chat, where they can give commands
         self._is_chat = thread.address.platform != "api"
 
     def next_call(self) -> PlannedCall:

@@ -36,7 +36,7 @@ def build_run_result(terminal: Terminal, *, earlier_replies: int = 0) -> RunResu
 
 
 def without_question(reply: Reply) -> Reply:
-    """Returns the reply as an answer that waits for nobody, because people wrote before it was posted."""
+    """Returns the reply as an answer that waits for nobody, because users wrote before it was posted."""
     if reply.kind in ("answer", "silence"):
         return reply
     options = "\n".join(f"- {option}" for option in reply.options)

@@ -60,7 +60,7 @@ class RepairContext:
     run_log: RunLog
     runs_calls: bool = True
     answer: Ask | None = None
-    """The newest approval request of the run, with the answer if people gave one."""
+    """The newest approval request of the run, with the answer if users gave one."""
     granted: frozenset[str] = frozenset()
     """The grants of the calls that no longer need approval in this thread."""
     sources: Sources = NO_SOURCES
@@ -111,7 +111,7 @@ async def repair_history(
             repair.run_log.emit(MessageAdded(message=assistant))
         if unasked:
             # the results of the others are recorded, so that the next attempt can add them to the history; those of
-            # these calls follow once people have answered
+            # these calls follow once users have answered
             others = (record for record in group if record not in unasked)
             for record, outcome in zip(others, outcomes, strict=True):
                 repair.run_log.finish_call(end_record(record, outcome))
@@ -186,7 +186,7 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
 
 
 def _prepare(record: ToolCallRecord, repair: RepairContext) -> PreparedCall:
-    """Prepares a recorded call. Raises ToolError. Why people had to be asked for what the model had read was decided
+    """Prepares a recorded call. Raises ToolError. Why users had to be asked for what the model had read was decided
     when the model wrote the call."""
     prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     return replace(prepared, cause=Cause.parse(record.metadata.get(CAUSE_KEY)), sources=repair.sources)

@@ -1,4 +1,4 @@
-"""Reads what people write to a run while it is executed, and adds it to the run's history, with the sandbox paths of
+"""Reads what users write to a run while it is executed, and adds it to the run's history, with the sandbox paths of
 attached files."""
 
 import asyncio
@@ -95,7 +95,7 @@ class InputReader:
         self._history = history
 
     async def take_steering(self) -> Sequence[Message]:
-        """Stores and returns what people wrote since the last call. Cancels the run if the worker is draining."""
+        """Stores and returns what users wrote since the last call. Cancels the run if the worker is draining."""
         return await self._taken(await self._recorder.read_inputs())
 
     async def begin_turn(self, call: PlannedCall) -> tuple[Sequence[Message], Reservation]:
@@ -116,7 +116,7 @@ class InputReader:
         return messages
 
     async def _prepare(self, inputs: Sequence[ThreadInput]) -> tuple[list[Message], dict[str, tuple[Message, ...]]]:
-        """Returns what the thread says up to the inputs, and the messages of the inputs by input id. What people delete
+        """Returns what the thread says up to the inputs, and the messages of the inputs by input id. What users delete
         or change while the thread is read and files are fetched is left out or read again, with the talk before it."""
         background: list[Message] = []
         prepared: dict[str, tuple[Message, ...]] = {}

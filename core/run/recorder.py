@@ -116,7 +116,7 @@ class RunRecorder:
         if isinstance(event, TurnFinished):
             self._turn_id = None
         if self._timer is None:
-            # people see nothing before a run's first event
+            # users see nothing before a run's first event
             delay_seconds = FLUSH_SECONDS if self._n else 0.0
             self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._flush_soon)
 
@@ -143,7 +143,7 @@ class RunRecorder:
         self._pending.taken_input_ids.extend(input_ids)
 
     def mark_talk_read(self, message_refs: Sequence[str]) -> None:
-        """Marks what people wrote to each other as read. Emit the message that contains it before the next commit."""
+        """Marks what users wrote to each other as read. Emit the message that contains it before the next commit."""
         self._pending.heard_refs.extend(message_refs)
 
     def leave_reply(self, drafts: Sequence[DeliveryDraft]) -> None:
@@ -169,7 +169,7 @@ class RunRecorder:
         return await asyncio.shield(spawn(begun, name="begin a turn of the run"))
 
     async def suspend_run(self, approval: Approval) -> None:
-        """Stores the approval request with all pending entries, and releases the run until people answer."""
+        """Stores the approval request with all pending entries, and releases the run until users answer."""
         await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
     async def _suspend(self, approval: Approval) -> None:

@@ -48,7 +48,7 @@ class RedisRunQueue:
         self._sending: asyncio.Task[None] | None = None
 
     async def put(self, run_id: str) -> None:
-        """Does not wait for Redis, because people wait for the caller."""
+        """Does not wait for Redis, because users wait for the caller."""
         if run_id in self._unsent:
             return
         self._unsent.append(run_id)

@@ -51,7 +51,7 @@ _DATA_EXCEPTION = "22"
 
 
 def describe_driver_error(error: Exception) -> str:
-    """Returns one line without the statement or its values, which may contain what people wrote."""
+    """Returns one line without the statement or its values, which may contain what users wrote."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     state = getattr(cause, "sqlstate", None)
     if isinstance(state, str) and state.startswith(_DATA_EXCEPTION):

@@ -152,7 +152,7 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
     elif snapshot is not None and snapshot.open_ask is not None:
         await deps.conversations.unbind(thread_id)
         deps.wake_delivery(snapshot.open_ask.run_id)
-    # people see that the runs ended and the question is closed, unless that takes long
+    # users see that the runs ended and the question is closed, unless that takes long
     for _ in range(CLOSE_POLLS_MAX):
         runs, shown = await deps.conversations.runs(thread_id), await deps.deliveries.open_runs()
         if all(one.finished_at and one.run_id not in shown for one in runs):

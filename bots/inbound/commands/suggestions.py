@@ -18,7 +18,7 @@ VALUE_CHARACTERS_MAX = 100
 SUGGEST_SECONDS_MAX = 2.0
 """Platforms wait three seconds for suggestions."""
 Suggestion = tuple[str, str]
-"""The value of the option, and the label that people see."""
+"""The value of the option, and the label that users see."""
 Find = Callable[[CommandCalled, CommandDeps], Awaitable[Sequence[Suggestion]]]
 """Returns the values that fit what was typed (`called.argument`), and possibly others."""
 

@@ -1,4 +1,4 @@
-"""The chat command `why`: what the newest run has read, what it asked people about, and who answered."""
+"""The chat command `why`: what the newest run has read, what it asked users about, and who answered."""
 
 from datetime import UTC, datetime
 

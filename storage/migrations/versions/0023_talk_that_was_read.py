@@ -1,4 +1,4 @@
-"""The run that has read a message that people wrote to each other."""
+"""The run that has read a message that users wrote to each other."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -279,7 +279,7 @@ def _begun_after(moment: datetime) -> Select[tuple[str]]:
 
 def _refs_to_mark() -> Select[tuple[str]]:
     """Of the pairs of a message and a run of the thread that it requested, or that has read it, the newest of each
-    message. Those that a run read although they may be meant for other people are left out."""
+    message. Those that a run read although they may be meant for other users are left out."""
     this = select(runs.c.thread_id, runs.c.number).where(runs.c.run_id == bindparam("of_run"))
     run, other = this.cte(), runs.alias()
     requested = select(other.c.request_ref.label("ref"), other.c.number).join(run, run.c.thread_id == other.c.thread_id)

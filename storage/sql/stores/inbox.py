@@ -199,7 +199,7 @@ def change_unread(connection: Connection, change: Change, thread_id: str) -> tup
     runs that have read inputs with the message."""
     if not change.message_ref:
         return False, frozenset()
-    # a request that somebody else made about the message is left out, because its author may not change that
+    # a request that another user made about the message is left out, because its author may not change that
     author_id, writer = change.person.person_id, thread_inputs.c.author_id
     is_theirs = or_(writer == author_id, writer.startswith(APP_PREFIX)) if author_id else true()
     with_message = (

@@ -67,7 +67,7 @@ _IS_CLAIMABLE = or_(runs.c.status == "queued", (runs.c.status == "running") & no
 
 
 def _claimable_runs() -> Select[tuple[str]]:
-    """Channels and people take turns, and so do workspaces: a run's place counts the runs before it, those under way
+    """Channels and users take turns, and so do workspaces: a run's place counts the runs before it, those under way
     included, in its channel or by its requester, whichever are more."""
     workspace = (threads.c.platform, threads.c.workspace_id)
 

@@ -1,4 +1,4 @@
-"""Transitions of runs, shared by several stores: queued, waiting for people, resumed and ended, with their asks."""
+"""Transitions of runs, shared by several stores: queued, waiting for users, resumed and ended, with their asks."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What people say to each other in the agent's threads and of its answers, the follow modes that they chose, and what
+"""What users say to each other in the agent's threads and of its answers, the follow modes that they chose, and what
 edits and deletions have made of messages."""
 
 from collections.abc import Sequence
@@ -135,7 +135,7 @@ def mark_talk_read(connection: Connection, thread_id: str, run_id: str, message_
 
 
 def amend_heard(connection: Connection, thread_id: str, action: StoredAction) -> None:
-    """Applies an edit or a deletion to a message that people wrote to each other."""
+    """Applies an edit or a deletion to a message that users wrote to each other."""
     this = (heard_messages.c.thread_id == thread_id) & (heard_messages.c.message_ref == action.message_ref)
     if isinstance(action, MessageDeleted):
         connection.execute(delete(heard_messages).where(this))

@@ -1,4 +1,4 @@
-"""Installations of the bot in workspaces and organisations, and people paired by a code.
+"""Installations of the bot in workspaces and organisations, and users paired by a code.
 
 A workspace that joined through its organisation has a row without a token, which names the organisation."""
 

@@ -104,7 +104,7 @@ class ThreadInputRow(SQLModel, table=True, defer_build=True):
 
 
 class HeardMessageRow(SQLModel, table=True, defer_build=True):
-    """A message in an agent's thread that people wrote to each other. `read_by` is the run that has read it."""
+    """A message in an agent's thread that users wrote to each other. `read_by` is the run that has read it."""
 
     __tablename__ = "heard_message"
 
@@ -135,7 +135,7 @@ class MessageVersionRow(SQLModel, table=True, defer_build=True):
 
 
 class FollowModeRow(SQLModel, table=True, defer_build=True):
-    """The follow mode that people chose for a thread, or for a whole channel if `thread_key` is empty."""
+    """The follow mode that users chose for a thread, or for a whole channel if `thread_key` is empty."""
 
     __tablename__ = "follow_mode"
 
