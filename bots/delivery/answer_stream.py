@@ -109,13 +109,15 @@ class AnswerStream:
         """Streams the text until it ends. Errors are only logged, because the answer follows anyway."""
         try:
             if run.attention == "addressed" and not poster.rendering.has_earlier:
-                await self._is_due.wait()
+                while not self._is_due.is_set():  # a response that starts over clears it before this task goes on
+                    await self._is_due.wait()
                 await self._write(poster)
         except (SurfaceError, StorageUnavailable) as error:
             log.info("the stream of run %s ends early: %s", run.run_id, error)
         except LeaseLost:
             log.info("another process shows run %s now", run.run_id)
         finally:
+            self._is_started = False  # if it failed, the status shows the text
             self.written.set()
 
     async def _write(self, poster: Poster) -> None:
