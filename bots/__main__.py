@@ -156,7 +156,7 @@ def offer_tools_over_mcp(
 ) -> None:
     """Offer the agent's tools to MCP clients. Over stdio, unless a port is given."""
     settings = _load_settings()
-    from bots.mcp.server import serve_tools_over_mcp
+    from bots.mcp.tool_server import serve_tools_over_mcp
 
     _run(serve_tools_over_mcp(settings, http_port=http))
 

@@ -21,7 +21,7 @@ from bots.bootstrap.model_clients import without_models_that_lack_a_key
 from bots.bootstrap.program import run_program
 from bots.delivery.outbox import require_file
 from bots.delivery.run_view import RunView, apply_event
-from bots.inbound.commands.words import read_word
+from bots.inbound.commands.commands_in_words import read_word
 from bots.settings import Settings
 from bots.web.deps import WebDeps
 from bots.web.upload_spool import TooLarge, store_upload

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import aiohttp
 from yarl import URL
 
-from bots.bootstrap.messaging import Messaging
+from bots.bootstrap.process_messaging import Messaging
 from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import open_tracing

@@ -27,7 +27,6 @@ from bots.bootstrap.background_jobs import (
 )
 from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
 from bots.bootstrap.mcp import build_mcp_servers, build_mcp_sessions
-from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
 from bots.bootstrap.model_clients import build_model_client, missing_key_warnings, without_models_that_lack_a_key
 from bots.bootstrap.model_specs import load_model_specs
 from bots.bootstrap.observability import (
@@ -48,6 +47,7 @@ from bots.bootstrap.platforms import (
     wait_for_discord,
     without_incomplete_slack,
 )
+from bots.bootstrap.process_messaging import check_worker_settings, require_shared_servers
 from bots.bootstrap.run_deps import ProgramParts, build_run_deps
 from bots.bootstrap.sandboxes import build_sandboxes, confine_parsers
 from bots.bootstrap.stores import open_stores

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from bots.bootstrap.messaging import Messaging, open_messaging
+from bots.bootstrap.process_messaging import Messaging, open_messaging
 from bots.bootstrap.semantic_search import open_semantic_search
 from bots.settings import Settings
 from core.knowledge.knowledge_base import KnowledgeBase

@@ -105,7 +105,7 @@ class PostOutbox:
 
 
 @dataclass(frozen=True, slots=True)
-class PostEnd:
+class FinishPosting:
     """Post the rest of an ended run, then show the final state in its status message."""
 
 
@@ -130,7 +130,7 @@ class TellWait:
     """Tell the requester that the answer waits for its turn, without a message that would wait as well."""
 
 
-Step = Wait | ShowStatus | PostOutbox | PostEnd | React | ReadInputs | TellWait
+Step = Wait | ShowStatus | PostOutbox | FinishPosting | React | ReadInputs | TellWait
 
 
 def next_post(state: ChatState, now: float) -> Step | None:
@@ -141,7 +141,7 @@ def next_post(state: ChatState, now: float) -> Step | None:
     if state.end is not None:
         return None
     if state.is_over:
-        return _first_step([PostEnd()], state, now)
+        return _first_step([FinishPosting()], state, now)
     status_at = state.began_at + state.status_after_seconds
     if not is_status_needed(state):
         if state.attention != "addressed":

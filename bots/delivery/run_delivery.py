@@ -14,7 +14,7 @@ from bots.delivery.answer_stream import AnswerStream
 from bots.delivery.content import RunStatus
 from bots.delivery.next_step import (
     ChatState,
-    PostEnd,
+    FinishPosting,
     PostOutbox,
     React,
     ReadInputs,
@@ -278,7 +278,7 @@ class _Show:
             case PostOutbox():
                 # a copy remembers no messages: a card may have been answered since
                 await self._post_outbox(step, run, replace(poster))
-            case PostEnd():
+            case FinishPosting():
                 await self._post_end(run, replace(poster))
             case React():
                 await self._react(step, poster)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import SandboxUnavailable
 from core.mcp.own_server import serve_stdio
 from core.ports import Sandbox

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, assert_never
 
-from bots.inbound.commands.words import read_word
+from bots.inbound.commands.commands_in_words import read_word
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
 from core.domain.actions import (

@@ -22,7 +22,7 @@ async def log_in(settings: Settings, name: str) -> str:
         raise ConfigurationError(
             f"{name} is no MCP server with `oauth` and the grant authorization_code in {settings.mcp_config}."
         )
-    # a person's consent may take longer than a connection
+    # a longer timeout, because a person must consent first
     patient = config.model_copy(update={"connect_timeout_seconds": CONSENT_SECONDS})
     arrived: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

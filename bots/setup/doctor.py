@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from bots.bootstrap.inbound import read_agents, read_follow_modes
 from bots.bootstrap.mcp import load_mcp_server_configs
-from bots.bootstrap.messaging import check_worker_settings
 from bots.bootstrap.model_clients import missing_key_warnings
+from bots.bootstrap.process_messaging import check_worker_settings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
 from bots.setup.findings import Finding, failures
@@ -55,11 +55,11 @@ async def run_checks(env_file: Path, *, is_offline: bool = False) -> tuple[Findi
     return (
         _check_versions(),
         Finding("ok", "settings", "are all known and well formed."),
-        *await check_settings(settings, is_offline=is_offline),
+        *await check_services(settings, is_offline=is_offline),
     )
 
 
-async def check_settings(
+async def check_services(
     settings: Settings, *, is_offline: bool = False, seconds: float = REPORT_SECONDS
 ) -> tuple[Finding, ...]:
     """Runs all checks of the settings at once. Changes no data. What does not answer in `seconds` is a failure.

@@ -17,7 +17,7 @@ from bots.settings import env_file as env
 from bots.settings.access import ANYONE, CHANNEL_ID, USER_ID, WORKSPACE_ID
 from bots.setup.dialog import SLACK_CONFIGURATION_TOKEN, Choice, Dialog, pick, recognise_keys
 from bots.setup.directory import load_directory, post_test_message
-from bots.setup.doctor import check_settings
+from bots.setup.doctor import check_services
 from bots.setup.findings import Finding, failures
 from bots.setup.model_checks import check_models, list_models
 from bots.setup.service_checks import (
@@ -108,7 +108,7 @@ class Wizard:
             title = "the last check"
             self.say("\nThe last check")
             settings = self.settings()
-            if not report(self._dialog, await check_settings(settings)):
+            if not report(self._dialog, await check_services(settings)):
                 return 1
             channels = (await load_directory(self.client, settings)).channels
             while picked := self.pick("Send a test message to (Enter: nowhere)", channels, is_single=True):
@@ -434,7 +434,7 @@ async def run_from_file(dialog: Dialog, answers_file: Path, env_file: Path) -> b
     channel_id = answers.pop("test_channel", "")
     answers = _with_generated(answers, settings)
     changed = with_changes(settings, answers)
-    findings = await check_settings(changed)
+    findings = await check_services(changed)
     if any(not finding.is_untested for finding in failures(findings)):
         report(dialog, findings)
         dialog.say(f"Nothing was written to {env_file}.")

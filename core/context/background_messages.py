@@ -12,11 +12,11 @@ from typing import Any, cast
 
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import wrap_untrusted
+from core.domain.call_targets import find_addresses
 from core.domain.errors import RunError, SurfaceError
 from core.domain.json import JsonObject
 from core.domain.messages import Message
 from core.domain.sources import SOURCES_KEY, dump_sources, join_sources, offer_addresses, read_now
-from core.domain.targets import find_addresses
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, ThreadInput
 from core.ports import ChatHistory
 

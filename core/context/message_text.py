@@ -14,6 +14,7 @@ from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain.answer_links import LinkRule, written_addresses
+from core.domain.call_targets import find_addresses, parse_names
 from core.domain.json import JsonObject
 from core.domain.messages import Message
 from core.domain.outside_text import HIDDEN_TARGET, QUOTE_MARKS, is_quotation
@@ -26,7 +27,6 @@ from core.domain.sources import (
     parse_sources,
     sources_of_input,
 )
-from core.domain.targets import find_addresses, parse_names
 from core.domain.threads import ThreadInput
 
 TEXT_CHARACTERS_MAX = 200_000

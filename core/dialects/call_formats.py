@@ -75,7 +75,7 @@ def _read_markup(body: str, tools: Tools) -> Iterator[ToolCall]:
     if first.group()[-1] not in "=>" if first else "invoke name=" in body.lower():
         yield from read_invokes(body, tools)
         return
-    tagged = list[tuple[str, dict[str, str]]]()  # without half a call
+    tagged = list[tuple[str, dict[str, str]]]()  # a call that was cut off is not added
     only = _TAG.sub("", body).strip()
     if only in tools and "</" in body:
         tagged.append((only, {}))

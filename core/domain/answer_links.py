@@ -12,9 +12,9 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 from markdown_it.token import Token
 
+from core.domain.call_targets import find_addresses, value_of
 from core.domain.outside_text import escape_markdown, inline_code
 from core.domain.sources import NO_SOURCES, Sources
-from core.domain.targets import find_addresses, value_of
 from core.domain.threads import Reply
 
 MARKDOWN_CHARACTERS_MAX = 100_000

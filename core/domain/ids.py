@@ -25,7 +25,7 @@ def new_short_id() -> str:
 
 
 def derive_short_id(*parts: str) -> str:
-    """Returns an id in the form of `new_short_id` that depends only on these parts."""
+    """Returns an id in the form of `new_short_id`, which is always the same for the same parts."""
     digest = hashlib.sha256("\0".join(parts).encode()).digest()
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:8])
 

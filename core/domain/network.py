@@ -1,15 +1,15 @@
-"""Decides which hosts the programs of a sandbox may reach, by the same rule as for calls (`core.domain.consent`)."""
+"""Decides which hosts the programs of a sandbox may reach, by the rule for calls (`core.domain.call_consent`)."""
 
 from dataclasses import dataclass
 
-from core.domain.consent import Reach
+from core.domain.call_consent import Reach
+from core.domain.call_targets import HOST, is_local, value_of
 from core.domain.sources import Sources
-from core.domain.targets import HOST, is_local, value_of
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkLimits:
-    """The hosts that the programs of a sandbox may reach, as values of `core.domain.targets`. None means any host.
+    """The hosts that the programs of a sandbox may reach, as values of `core.domain.call_targets`. None means any host.
 
     `commands` applies to all programs except the browser. Pages load images and scripts from hosts that nobody names,
     so `browser` is None unless the browser shows a page of the sandbox, which a command may have written."""

@@ -8,9 +8,9 @@ from typing import Literal, get_args
 
 from pydantic import JsonValue
 
+from core.domain.call_targets import is_local, normalize_address
 from core.domain.json import JsonObject
 from core.domain.outside_text import is_quotation, single_line
-from core.domain.targets import is_local, normalize_address
 from core.domain.threads import ThreadInput
 
 SourceKind = Literal[
@@ -69,8 +69,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of a text. `named` are the values that users named in it (`core.domain.targets`). `offered` are the
-    addresses that a search, users in the chat or the program itself provided in full."""
+    """The sources of a text. `named` are the values that users named in it (`core.domain.call_targets`), and `offered`
+    the addresses that a search, users in the chat or the program itself provided in full."""
 
     read: frozenset[Source] = frozenset()
     named: frozenset[str] = frozenset()

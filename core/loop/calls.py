@@ -13,7 +13,7 @@ from typing import Literal
 from core.context.tokens import count_text, first_tokens
 from core.context.untrusted_text import clean_line
 from core.domain.approval import TOO_LONG, Approval
-from core.domain.consent import Ask, Refuse, cause_of, judge_call
+from core.domain.call_consent import Ask, Refuse, cause_of, judge_call
 from core.domain.errors import LeaseLost, RunError, StorageUnavailable, ToolError
 from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolStarted
 from core.domain.ids import new_id

@@ -51,7 +51,7 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
     window = new_window(blank, context)
     await window.load(history)
     ask_model = partial(_asked, context=context, window=window)
-    continuations, (carried, is_cut) = 0, cut_off_text(history, context)
+    continuations, (carried, is_cut) = 0, carried_answer(history, context)
     run_id, dialect, specs = context.tool_context.run_id, context.dialect, context.toolbox.specs
     own = (one for one in reversed(history) if one.type == "assistant" and one.run_id == run_id)
     said = next(filter(None, (visible_text(message, dialect, specs).strip() for message in own)), "")
@@ -154,7 +154,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def cut_off_text(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:
+def carried_answer(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:
     """Returns the text that an earlier attempt of the run carried, which is an answer that was cut off with its
     continuation, and whether the continuation is still missing. Each step of a flow has its own answer."""
     carried, is_cut = "", False

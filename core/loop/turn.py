@@ -363,7 +363,7 @@ class Turn:
         return "stop"
 
     def _cut_off(self, response: _Response, limit: str) -> FinishReason:
-        """Ends an answer that reached a limit. The model learns the limit from the result of an incomplete call."""
+        """Ends an answer that reached a limit. If a call was cut off, its result tells the model which limit it was."""
         cut = _CALL_CUT_OFF.format(limit=limit)
         self._take(response.parser.close(is_whole=False, cut=cut))
         return "length"

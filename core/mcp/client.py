@@ -16,7 +16,7 @@ from core.mcp.arguments import McpArguments
 from core.mcp.secrets import redact, secret_values
 from core.mcp.settings import McpServerConfig, longest_call_seconds
 from core.mcp.tool_names import tool_name_prefix
-from core.mcp.tools import McpTool, matches_any, reach_of_call, usable_tools
+from core.mcp.tools import ListedTool, matches_any, reach_of_call, usable_tools
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
@@ -53,7 +53,7 @@ class ReconnectingServer:
     host_environment: Mapping[str, str]
     backoff_seconds: float = 1.0
     authorize: "Authorize | None" = None
-    offers: tuple[McpTool, ...] = ()
+    offers: tuple[ListedTool, ...] = ()
     absence: str = STARTING
     instructions: str = ""
     first_wanted_at: float | None = None
@@ -72,7 +72,7 @@ class ReconnectingServer:
     _is_legacy: bool = False
     _sdk: Any = field(default=None, repr=False)
 
-    async def connected_tools(self) -> tuple[McpTool, ...]:
+    async def connected_tools(self) -> tuple[ListedTool, ...]:
         """Connects and refreshes the tool list if needed. Returns no tools if the server cannot be reached."""
         connection = await self._connected(patience_seconds=0)
         self.absence = connection if isinstance(connection, str) else ""
@@ -267,7 +267,7 @@ class McpServers:
         )
         self._wait_seconds = wait_seconds
         self._first_wait_seconds = first_wait_seconds
-        self._gathering: dict[str, asyncio.Task[tuple[McpTool, ...]]] = {}
+        self._gathering: dict[str, asyncio.Task[tuple[ListedTool, ...]]] = {}
 
     def connect_all(self) -> None:
         """Starts connecting to every server and returns immediately."""
@@ -337,7 +337,7 @@ class McpServers:
                 return unlisted or tool_name in link.tools_needing_approval
         return False
 
-    def _gather(self, link: ReconnectingServer) -> asyncio.Task[tuple[McpTool, ...]]:
+    def _gather(self, link: ReconnectingServer) -> asyncio.Task[tuple[ListedTool, ...]]:
         name = link.config.name
         if link.first_wanted_at is None:
             link.first_wanted_at = asyncio.get_running_loop().time()
@@ -368,7 +368,7 @@ def _is_wanted(server: str, enabled: frozenset[str] | None) -> bool:
     )
 
 
-def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
+def _tool(link: ReconnectingServer, offer: ListedTool) -> Tool[McpArguments]:
     return Tool(
         name=offer.name,
         effect="reads" if offer.is_read_only else "acts",
@@ -383,7 +383,7 @@ def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
     )
 
 
-async def _run(link: ReconnectingServer, offer: McpTool, params: McpArguments, context: ToolContext) -> ToolOutput:
+async def _run(link: ReconnectingServer, offer: ListedTool, params: McpArguments, context: ToolContext) -> ToolOutput:
     """Runs the call and redacts the server's secrets from its answer, because error messages often repeat them."""
     secrets = secret_values(link.config)
     try:

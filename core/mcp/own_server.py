@@ -63,7 +63,7 @@ async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, 
         # the cast is safe, because the SDK only iterates over the lines
         yield cast("anyio.AsyncFile[str]", _lines(reader))
     finally:
-        if not pipe.closed:  # the transport closes it at the end of the input
+        if not pipe.closed:  # the transport closes the pipe when stdin ends
             os.dup2(pipe.fileno(), STDIN)
         transport.close()
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.context.untrusted_text import clean_description, clean_line
-from core.domain.consent import Reach
+from core.domain.call_consent import Reach
+from core.domain.call_targets import addresses_of, short_values_of, targets_of
 from core.domain.json import JsonObject
 from core.domain.sources import Origin
-from core.domain.targets import addresses_of, short_values_of, targets_of
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
 from core.mcp.settings import WRITES, McpServerConfig
@@ -39,7 +39,7 @@ TASK_KEY = "threadhand/task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class McpTool:
+class ListedTool:
     """One tool of a server. `name` is the name that models see, `tool` the server's own name."""
 
     name: str
@@ -52,12 +52,12 @@ class McpTool:
 
 async def usable_tools(
     config: McpServerConfig, listed: "Sequence[Tool]"
-) -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
+) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
     """Returns the enabled tools in the server's order, and the enabled tools left out with the reasons, which are
     also logged."""
     wanted = [one for one in listed if matches_any(one.name, config.enabled_tools)]
     names = tool_names(config.name, (one.name for one in wanted))
-    found: dict[str, McpTool] = {}
+    found: dict[str, ListedTool] = {}
     left_out: list[str] = []
     room = SCHEMA_CHARACTERS_OF_ALL_MAX
     words = DESCRIPTION_CHARACTERS_OF_ALL_MAX
@@ -79,7 +79,7 @@ async def usable_tools(
     return tuple(found.values()), tuple(left_out)
 
 
-def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: int) -> McpTool:
+def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: int) -> ListedTool:
     meta = listed.meta or {}
     if meta.get(TASK_KEY):
         raise UnusableSchema("it can only be called as a task, which is not supported")
@@ -92,7 +92,7 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
         needs_approval = not is_read_only
     else:
         needs_approval = matches_any(listed.name, tuple(config.needs_approval))
-    return McpTool(
+    return ListedTool(
         name=name,
         tool=listed.name,
         server=config.name,

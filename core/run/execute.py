@@ -13,12 +13,12 @@ from core.context.message_text import for_model, link_rule, sources_of_message
 from core.context.summary import count_turns
 from core.domain.answer_links import hide_links_of_reply
 from core.domain.approval import Approval
+from core.domain.call_targets import may_hold_address
 from core.domain.errors import LeaseLost, RunError, StorageUnavailable
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import PlansOfRun
 from core.domain.sources import join_sources
-from core.domain.targets import may_hold_address
 from core.domain.threads import Lease, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow

@@ -14,7 +14,7 @@ from core.agents.definition import (
     definition_lines,
 )
 from core.agents.roster import Roster
-from core.domain.consent import STAYS, Reach
+from core.domain.call_consent import STAYS, Reach
 from core.domain.errors import ConfigurationError, ToolError
 from core.domain.json import JsonObject
 from core.tools.tool import Tool, ToolContext

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from core.context.message_text import full_message_text
 from core.context.tokens import first_tokens
 from core.context.truncation import EXPAND_TOOL
-from core.domain.consent import STAYS, Reach
+from core.domain.call_consent import STAYS, Reach
 from core.domain.errors import ToolError
 from core.knowledge.knowledge_base import searchable_messages
 from core.tools.tool import Tool, ToolContext

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from core.domain.consent import STAYS, Reach
+from core.domain.call_consent import STAYS, Reach
 from core.domain.errors import DocumentError, ToolError
 from core.knowledge.knowledge_base import RunKnowledge
 from core.tools.tool import Tool, ToolContext

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from core.context.request_tail import PICTURES_MAX
 from core.context.untrusted_text import clean_line
-from core.domain.consent import STAYS, Reach, ReachKind
+from core.domain.call_consent import STAYS, Reach, ReachKind
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, Field, StringConstraints
 
 from core.domain import plans
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.plans import Plans
 from core.tools.tool import Tool, ToolContext

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.domain.consent import Reach
+from core.domain.call_consent import Reach
 from core.domain.errors import ToolError
 from core.domain.sources import offer_addresses
 from core.ports import FileEntry, Files

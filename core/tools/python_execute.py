@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from pydantic import BaseModel, Field
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.tools.shell import execute_and_watch

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from core.dialects.arguments import parse_json
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import RunError, ToolError
 from core.domain.json import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, StringConstraints
 
 from core.domain.approval import Approval
-from core.domain.consent import LATER_RUN, STAYS, Reach
+from core.domain.call_consent import LATER_RUN, STAYS, Reach
 from core.domain.errors import ToolError
 from core.domain.ids import derive_short_id
 from core.domain.outside_text import single_line

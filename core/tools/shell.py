@@ -6,10 +6,10 @@ import unicodedata
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.domain.consent import STAYS, Reach
+from core.domain.call_consent import STAYS, Reach
+from core.domain.call_targets import HOST, value_of
 from core.domain.events import ToolProgressed
 from core.domain.json import JsonObject
-from core.domain.targets import HOST, value_of
 from core.ports import CommandOutput, Shell, ShellSession
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import validated_workspace_path

@@ -11,7 +11,7 @@ from core.context.todo_file import TodoTracker
 from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import ToolSpec
 from core.domain.approval import CallToApprove, Cause
-from core.domain.consent import STAYS, Reach
+from core.domain.call_consent import STAYS, Reach
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
 from core.domain.json import JsonObject, json_fields

@@ -13,7 +13,7 @@ from yarl import URL
 
 from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_json, clean_line, clean_text, wrap_untrusted
-from core.domain.consent import STAYS, Reach
+from core.domain.call_consent import STAYS, Reach
 from core.domain.errors import RunError, ToolError
 from core.domain.ids import new_id
 from core.domain.json import JsonObject, json_objects

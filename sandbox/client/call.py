@@ -114,7 +114,7 @@ class CallStream:
         return first + rest
 
     async def write(self, content: bytes) -> None:
-        """Raises BrokenPipeError when the call has ended."""
+        """Sends bytes to the call. Raises BrokenPipeError when the call has ended."""
         async with self._writing:
             for start in range(0, len(content), WRITE_BYTES_MAX):
                 if not await self.send(content[start : start + WRITE_BYTES_MAX]):

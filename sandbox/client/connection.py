@@ -133,7 +133,7 @@ class Connection:
         finally:
             self._forget(channel, call)
 
-    def open_relayed_call(self, opening: bytes, deliver: Callable[[int, bytes], None]) -> int:
+    def open_call_for_process(self, opening: bytes, deliver: Callable[[int, bytes], None]) -> int:
         """Opens a call on behalf of another process and returns its channel. `deliver` receives its frames, and a
         CANCEL when no more will follow. Raises SandboxUnavailable."""
         if self._lost_because is not None:

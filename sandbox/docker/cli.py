@@ -68,7 +68,7 @@ class DockerCommands:
         return ["volume", "create", *self.labels(thread_id), self.name(thread_id)]
 
     def chown_volume(self, thread_id: str) -> list[str]:
-        """Gives the volume to the sandbox user: a new volume belongs to root."""
+        """Makes the sandbox user the owner of the volume. Docker creates volumes as root's."""
         return [
             "run", "--rm", *self.hardening_flags(), "--cap-add", "CHOWN", "--user", "0:0",
             *self._mount(thread_id), "--entrypoint", "chown", self.image, USER, WORKSPACE,

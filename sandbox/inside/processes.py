@@ -37,7 +37,7 @@ def start_bash(folder: str, script: str, mark: str) -> tuple[int, int, int]:
 
 
 def become_bash(folder: str, source: int, script: str, environment: dict[str, str]) -> None:
-    """Runs in the child process and never returns."""
+    """Replaces the child process with bash. Never returns."""
     try:
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(ignored, signal.SIG_DFL)  # Python's settings would be inherited

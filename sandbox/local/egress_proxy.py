@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from core.domain.call_targets import value_of
 from core.domain.errors import SandboxUnavailable
-from core.domain.targets import value_of
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from core.web_access.forward_proxy import ProxyFailed

@@ -231,7 +231,7 @@ class LocalSandboxProvider:
     def _jails(self) -> list[MonitoredJail]:
         for machine in self._machines.lost_sandboxes():
             if isinstance(machine, Jail):
-                machine.kill()  # otherwise its programs could keep running
+                machine.kill()  # the programs of a lost jail could keep running
         return [jail for jail in self._machines.running_by_thread().values() if isinstance(jail, Jail)]
 
     def _plan(self, jail_programs: _JailPrograms, workspace: Path) -> JailConfig:

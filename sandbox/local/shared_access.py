@@ -277,7 +277,7 @@ class ClientRelay:
         if self._fence and not self._is_newest(self._fence):
             self._writer.write(protocol.encode_json_frame(protocol.ERROR, channel, dict(STALE)))
             return
-        self._channels[channel] = self._connection.open_relayed_call(payload, partial(self._deliver, channel))
+        self._channels[channel] = self._connection.open_call_for_process(payload, partial(self._deliver, channel))
 
     def _deliver(self, channel: int, kind: int, payload: bytes) -> None:
         if kind == protocol.CANCEL:

@@ -61,7 +61,7 @@ class ModalLifecycle:
         self._tasks = []
 
     async def run_once(self) -> None:
-        """Stops or archives each sandbox that is due, of this process and of processes that are gone."""
+        """Stops or archives every sandbox whose time has come, including those left by processes that have ended."""
         await _gather_logging_errors([self._stop_if_idle(machine) for machine in self._running()])
         lifecycle_policy = self._plan.lifecycle_policy
         mine = {machine.thread_id for machine in self._running()}

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from typing import Any
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.events import ActivityChanged
 from core.mcp.own_server import serve_http

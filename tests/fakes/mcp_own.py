@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.messages import Message
 from core.mcp.own_server import serve_stdio
 from core.ports import Sandbox

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bots.bootstrap.messaging import Messaging
+from bots.bootstrap.process_messaging import Messaging
 from bots.inbound.actions import Outcome, UserAction
 from core.domain.budget import Limit
 from core.domain.errors import StorageUnavailable

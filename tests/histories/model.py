@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
 from core.domain.threads import Usage

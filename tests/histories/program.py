@@ -9,7 +9,7 @@ from typing import cast
 
 from bots.bootstrap.background_jobs import repeat
 from bots.bootstrap.inbound import build_reception
-from bots.bootstrap.messaging import Messaging
+from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.stores import Stores
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery

@@ -21,8 +21,8 @@ from sqlalchemy import Connection, update
 
 from bots.bootstrap.background_jobs import repeat
 from bots.bootstrap.inbound import build_reception
-from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.platforms import Platforms
+from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.stores import Stores
 from bots.delivery.content import Notice
 from bots.inbound.actions import Outcome, UserAction

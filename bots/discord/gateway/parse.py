@@ -13,8 +13,8 @@ import discord
 from bots.discord.address import ChannelLocation
 from bots.discord.rest.files import attachment_name, build_file_ref
 from bots.inbound.actions import CommandCalled, split_agent_prefix
+from bots.inbound.commands.commands_in_words import BLANK, calls_by_name
 from bots.inbound.commands.table import parse_words
-from bots.inbound.commands.words import BLANK, calls_by_name
 from core.domain.actions import (
     MEMBER,
     ActorContext,

@@ -55,7 +55,7 @@ def is_older_than_delivery(message_id: int, delivery_id: str) -> bool:
 
 
 def has_marker(message: JsonObject, delivery_id: str) -> bool:
-    """Whether a fetched message has the delivery's marker."""
+    """Returns whether a fetched message has the marker by which its delivery is found again."""
     content = message.get("content")
     if isinstance(content, str):
         found = _HIDDEN.search(content)

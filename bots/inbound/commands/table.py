@@ -13,6 +13,7 @@ from bots.inbound.actions import CommandCalled, Outcome, stop_by
 from bots.inbound.commands import admin, suggestions
 from bots.inbound.commands.agents import answer_agents
 from bots.inbound.commands.budget import answer_budget
+from bots.inbound.commands.commands_in_words import read_word
 from bots.inbound.commands.conversation import (
     CommandDeps,
     answer_files,
@@ -30,7 +31,6 @@ from bots.inbound.commands.plan import answer_plan
 from bots.inbound.commands.schedules import answer_schedules
 from bots.inbound.commands.suggestions import Find, Suggestion
 from bots.inbound.commands.why import answer_why
-from bots.inbound.commands.words import read_word
 from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.audit import AuditAction, AuditEntry
 from core.domain.budget import is_limit

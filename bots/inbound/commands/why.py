@@ -6,7 +6,7 @@ from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.conversation import CommandDeps
 from core.context.message_text import sources_of_message
 from core.domain.approval import answerer_name
-from core.domain.consent import describe_source
+from core.domain.call_consent import describe_source
 from core.domain.outside_text import inline_code, shown_name, single_line
 from core.domain.sources import join_sources
 from core.domain.threads import Ask, ThreadSnapshot

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from bots.inbound.commands.words import BLANK
+from bots.inbound.commands.commands_in_words import BLANK
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import MRKDWN_CHARACTERS_MAX, block_lines, message_mrkdwn, mrkdwn_to_text
 from core.domain.json import JsonObject
@@ -178,7 +178,7 @@ def _attachment_texts(message: JsonObject, names: Mapping[str, str]) -> Iterator
         shown += _block_texts(attachment, names)
         shown.append(_attachment_text(attachment, "footer", names))
         whole = "\n".join(one for one in shown if one)
-        # the fallback of blocks without a text, such as a table, says only that there is no preview
+        # for blocks without text, such as a table, Slack's fallback text says only that there is no preview
         yield whole or ("" if "blocks" in attachment else _attachment_text(attachment, "fallback", names))
 
 

@@ -14,8 +14,8 @@ from bots.inbound.actions import (
     UserAction,
     split_agent_prefix,
 )
+from bots.inbound.commands.commands_in_words import calls_by_name
 from bots.inbound.commands.table import parse_command, parse_words
-from bots.inbound.commands.words import calls_by_name
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, COMMAND_PREFIX, FEEDBACK_ACTION, RUN_PREFIX

@@ -92,7 +92,7 @@ class Shortcuts:
             self.tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
 
     def refuse_unknown(self, payload: JsonObject, name: str) -> None:
-        """Tells the person and the log that this version does not know what they used."""
+        """Tells the user, and logs, that this version does not know the shortcut or button that they used."""
         log.warning("slack: someone used an unknown control or shortcut: %r", name)
         self.tell_privately(get_text(payload, "user", "id"), UNKNOWN_CONTROL)
 

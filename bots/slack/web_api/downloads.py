@@ -46,7 +46,9 @@ class FileRefSigner:
         return replace(file, file_ref=f"{team_id}.{seal}/{file.file_ref}")
 
     def verify(self, file: IncomingFile) -> WorkspaceFile | None:
-        """Returns the file with its workspace, or None if the signature is invalid. Accepts old unsigned references."""
+        """Checks the signature in the file's reference. Returns the file and the workspace that the reference names.
+        Returns None if the signature is wrong or the reference has another form. Old references without a signature are
+        accepted."""
         found = _SIGNED_REF.fullmatch(file.file_ref)
         if found is None:
             return None

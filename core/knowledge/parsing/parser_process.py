@@ -47,8 +47,8 @@ _confine: Confine | None = None
 
 
 def confine_children(confine: Confine | None) -> None:
-    """Sets for the whole process how child processes are confined. With None, only their own limits apply. That is
-    unsafe, because native code of a parsing library is not bound by all of them."""
+    """Sets for the whole process how child processes are confined. With None, a child has only the limits that it sets
+    on itself. That is unsafe, because native code of a parsing library can evade some of them."""
     global _confine
     _confine = confine
 

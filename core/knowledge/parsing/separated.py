@@ -47,7 +47,7 @@ def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> D
             # all rows of the table are equally wide
             width, joined = max(width, len(row)), "".join(row)
             characters += len(joined) + joined.count("|") + _ROW_CHARACTERS
-            cells = width * (len(rows) + 3)  # with this row and the line below the header, whose cells are longer
+            cells = width * (len(rows) + 3)  # 3: this row, and twice the line below the header, with its longer cells
             if cells > limits.cells_max or characters + cells * _CELL_CHARACTERS > limits.text_characters_max:
                 is_whole = False
                 break

@@ -6,13 +6,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from core.context.untrusted_text import clean_line
-from core.domain.consent import OPEN_PAGE, Reach
+from core.domain.call_consent import OPEN_PAGE, Reach
+from core.domain.call_targets import is_local
 from core.domain.errors import RunError, ToolError
 from core.domain.events import ActivityChanged
 from core.domain.json import JsonObject
 from core.domain.messages import Message
 from core.domain.sources import read_now
-from core.domain.targets import is_local
 from core.ports import BrowserResult
 from core.tools.tool import Effect, ParamsT, Tool, ToolContext, ToolOutput
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.tools.browser.action import ACTS_ON_PAGE, FILLS_PAGE, browser_tool, reach_of_address
 from core.tools.workspace.paths import FilePathParams
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_line, wrap_untrusted
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import DocumentError, ToolError
 from core.tools.browser.action import (
     ACTION_SECONDS,

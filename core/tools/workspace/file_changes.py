@@ -13,7 +13,7 @@ from itertools import count
 from pydantic import BaseModel, Field
 
 from core.context.todo_file import RUNS_COMMANDS, successful_call
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import FileChanged, ToolError
 from core.domain.json import JsonObject
 from core.domain.messages import Message

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from core.context.request_tail import PICTURES_MAX
 from core.context.tokens import count_text, first_tokens
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import Message
 from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from playwright.async_api import Error
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from sandbox.inside.browser import page, transfers
-from sandbox.inside.browser.arguments import (
+from sandbox.inside.browser import page_operations, transfers
+from sandbox.inside.browser.action_arguments import (
     ActionContext,
     describe_navigation_error,
     drag_point,
@@ -21,7 +21,7 @@ from sandbox.inside.browser.arguments import (
     screenshot_path,
     upload_path,
 )
-from sandbox.inside.browser.page import drag
+from sandbox.inside.browser.page_operations import drag
 from sandbox.inside.browser.page_state import single_line
 from sandbox.inside.browser.protocol import HEIGHT, WIDTH, ActionRefused
 
@@ -77,7 +77,7 @@ async def click_element(context: ActionContext) -> str:
     tag, kind, disabled = str(await element.evaluate(KIND)).split(" ")
     number = context.number("index")
     if tag == "SELECT":
-        options = await page.list_options(element, number)
+        options = await page_operations.list_options(element, number)
         raise ActionRefused(f"[{number}] is a dropdown: use browser_select_dropdown_option. {options}")
     if tag == "INPUT" and kind == "file":
         raise ActionRefused(f"[{number}] takes a file: use browser_upload_file.")
@@ -109,7 +109,7 @@ async def input_text(context: ActionContext) -> str:
     element = await context.element()
     text, number = context.text("text"), context.number("index")
     if str(await element.evaluate(KIND)).startswith("SELECT "):
-        return await page.select_option(element, number, text)
+        return await page_operations.select_option(element, number, text)
     try:
         await element.fill(text, timeout=CLICK_MS)
     except PlaywrightTimeout:
@@ -160,7 +160,7 @@ async def close_tab(context: ActionContext) -> str:
 
 async def scroll_down(context: ActionContext, direction: int = 1) -> str:
     amount = HEIGHT - 80 if context.arguments.get("amount") is None else context.number("amount")
-    return await page.scroll(context.tab, direction * amount)
+    return await page_operations.scroll(context.tab, direction * amount)
 
 
 async def scroll_up(context: ActionContext) -> str:
@@ -168,15 +168,15 @@ async def scroll_up(context: ActionContext) -> str:
 
 
 async def scroll_to_text(context: ActionContext) -> str:
-    return await page.scroll_to_text(context.tab, context.text("text"))
+    return await page_operations.scroll_to_text(context.tab, context.text("text"))
 
 
 async def get_dropdown_options(context: ActionContext) -> str:
-    return await page.list_options(await context.element(), context.number("index"))
+    return await page_operations.list_options(await context.element(), context.number("index"))
 
 
 async def select_dropdown_option(context: ActionContext) -> str:
-    return await page.select_option(await context.element(), context.number("index"), context.text("text"))
+    return await page_operations.select_option(await context.element(), context.number("index"), context.text("text"))
 
 
 async def drag_drop(context: ActionContext) -> str:
@@ -187,7 +187,7 @@ async def drag_drop(context: ActionContext) -> str:
 
 
 async def read_page(context: ActionContext) -> str:
-    return await page.read_text(context.tab)
+    return await page_operations.read_text(context.tab)
 
 
 async def screenshot(context: ActionContext) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from playwright.async_api import ElementHandle, Error, Page
 
-from sandbox.inside.browser.arguments import resolve_address
+from sandbox.inside.browser.action_arguments import resolve_address
 from sandbox.inside.browser.chromium import Chromium
 from sandbox.inside.browser.elements import frames_of
 from sandbox.inside.browser.protocol import ActionRefused

@@ -17,8 +17,8 @@ from typing import Any, cast
 from playwright.async_api import Error
 
 from sandbox.inside.browser import protocol
+from sandbox.inside.browser.action_arguments import ActionContext, is_outside_workspace
 from sandbox.inside.browser.actions import ACTIONS, GIVES_TO_PAGE, origin_of
-from sandbox.inside.browser.arguments import ActionContext, is_outside_workspace
 from sandbox.inside.browser.chromium import Chromium
 from sandbox.inside.browser.page_state import read_page_state, single_line
 from sandbox.inside.browser.protocol import ActionRefused, BrowserSettings

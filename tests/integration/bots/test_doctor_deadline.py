@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from bots.settings import load_process_settings
-from bots.setup.doctor import check_settings
+from bots.setup.doctor import check_services
 from bots.setup.findings import Finding, exit_code
 from bots.setup.report import CANCEL_SECONDS, REPORT_SECONDS, Check, run_in_parallel
 from tests.support.settings import no_settings as no_settings
@@ -63,7 +63,7 @@ async def report(folder: Path, port: int) -> tuple[Finding, ...]:
     }
     file = folder / ".env"
     file.write_text("".join(f"THREADHAND_{name}={text}\n" for name, text in settings.items()))
-    return await check_settings(load_process_settings(file), seconds=SECONDS)
+    return await check_services(load_process_settings(file), seconds=SECONDS)
 
 
 async def test_servers_that_hang_are_each_named_within_the_one_deadline(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from bots.bootstrap.messaging import Messaging, open_messaging
 from bots.bootstrap.observability import messaging_checks, worker_check
 from bots.bootstrap.platforms import connection_check
+from bots.bootstrap.process_messaging import Messaging, open_messaging
 from bots.inbound.actions import Outcome, UserAction
 from bots.settings import load_settings
 from bots.slack.app import SlackApp

@@ -2,7 +2,7 @@
 
 import aiohttp
 
-from bots.bootstrap.messaging import open_messaging
+from bots.bootstrap.process_messaging import open_messaging
 from bots.delivery.rate_limiter import RateLimit
 from simulator.slack import SlackSimulator
 from tests.chaos.harness import staged

@@ -4,7 +4,7 @@ import asyncio
 
 import asyncpg
 
-from bots.bootstrap.messaging import Messaging
+from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.stores import DELIVERY_TRANSACTIONS_MAX, Stores
 from core.tasks import cancel, spawn
 from storage.sql.database import open_database

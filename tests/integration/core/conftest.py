@@ -21,7 +21,7 @@ from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
 from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.events import AgentEvent, RunEvent, RunFinished, TextStreamed
 from core.domain.ids import new_id
 from core.domain.json import JsonObject

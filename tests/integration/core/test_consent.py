@@ -11,7 +11,7 @@ from core.context.message_text import sources_of_message
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY, ONE_BY_ONE
-from core.domain.consent import PAGE_MOVES, Reach
+from core.domain.call_consent import PAGE_MOVES, Reach
 from core.domain.errors import ToolError
 from core.domain.network import ANY_HOST, NetworkLimits
 from core.domain.sources import join_sources, read_now

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.inbound.commands.words import calls_by_name, read_word
+from bots.inbound.commands.commands_in_words import calls_by_name, read_word
 
 YES = """
 yes | Yes! | yes please | OK. | go ahead | ja | Klar! | oui | d’accord | sí | sim | はい。 | 好的

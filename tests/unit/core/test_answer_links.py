@@ -8,9 +8,9 @@ import pytest
 
 from core.context.message_text import link_rule
 from core.domain.answer_links import LinkGate, LinkRule, hide_links, hide_links_of_reply, shows_link, written_addresses
+from core.domain.call_targets import parse_names
 from core.domain.messages import Message, MessageType
 from core.domain.sources import Origin, Source, Sources, dump_sources, offer_addresses
-from core.domain.targets import parse_names
 from core.domain.threads import Reply
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

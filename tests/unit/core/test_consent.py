@@ -11,7 +11,7 @@ from bots.slack.render.mrkdwn import mrkdwn_to_text
 from core.context.message_text import sources_of_message
 from core.context.summary import omission_note
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, Approval, CallToApprove
-from core.domain.consent import (
+from core.domain.call_consent import (
     ALLOW,
     OPEN_PAGE,
     STAYS,
@@ -25,6 +25,7 @@ from core.domain.consent import (
     judge,
     judge_call,
 )
+from core.domain.call_targets import addresses_of, find_addresses, normalize_address, parse_names, targets_of, value_of
 from core.domain.json import JsonObject
 from core.domain.messages import Message, MessageType
 from core.domain.network import ANY_HOST, NetworkLimits, limit_network, opened_hosts
@@ -41,7 +42,6 @@ from core.domain.sources import (
     parse_sources,
     read_now,
 )
-from core.domain.targets import addresses_of, find_addresses, normalize_address, parse_names, targets_of, value_of
 from core.tools.browser.action import reach_of_address
 from core.tools.browser.interaction import browser_click_element, browser_input_text
 from core.tools.browser.navigation import browser_switch_tab

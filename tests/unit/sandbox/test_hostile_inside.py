@@ -261,7 +261,7 @@ async def test_frames_without_end_leave_others_their_turn(liar: Liar) -> None:
             lengths.append(0)
             await asyncio.sleep(0)
 
-    channel = liar.connection.open_relayed_call(b"{}", deliver)
+    channel = liar.connection.open_call_for_process(b"{}", deliver)
     others = spawn(take_turns(), name="others")
     for _ in range(sent):
         liar.send(protocol.END, channel, b"")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.inside.browser.arguments import is_outside_workspace, resolve_address
+from sandbox.inside.browser.action_arguments import is_outside_workspace, resolve_address
 from sandbox.inside.browser.chromium import free_path
 from sandbox.inside.browser.protocol import ActionRefused
 from sandbox.local import toolbox

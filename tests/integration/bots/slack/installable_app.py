@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from yarl import URL
 
-from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.platforms import build_slack_installs
+from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.stores import Stores
 from bots.inbound.actions import Outcome, UserAction
 from bots.settings import Settings

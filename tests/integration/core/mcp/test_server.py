@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from yarl import URL
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ConfigurationError
 from core.domain.events import ActivityChanged
 from core.mcp.own_server import LINE_BYTES_MAX, OpenContext, serve_http

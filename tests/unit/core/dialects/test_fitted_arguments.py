@@ -12,7 +12,7 @@ from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import CallComplete
 from core.dialects.selection import select_dialect
 from core.dialects.xml import format_call
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.json import JsonObject
 from core.mcp.arguments import McpArguments, arguments_model

@@ -16,7 +16,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
 from core.domain.messages import Message

@@ -10,7 +10,7 @@ from core.context.background_messages import FLOW_KEY
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ModelUnavailable, ToolError
 from core.domain.events import RunFinished, TextStreamed, ToolFinished
 from core.loop.loop import turns_left

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import AnswerRejected, ModelUnavailable
 from core.domain.events import (
     ActivityChanged,

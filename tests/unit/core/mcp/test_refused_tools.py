@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
 from core.mcp.arguments import arguments_model

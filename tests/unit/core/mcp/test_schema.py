@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
-from core.domain.consent import STAYS
+from core.domain.call_consent import STAYS
 from core.domain.json import JsonObject
 from core.mcp.arguments import arguments_model, find_problems
 from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers

@@ -20,7 +20,7 @@ from core.domain.approval import (
     CallToApprove,
     Cause,
 )
-from core.domain.consent import Reach
+from core.domain.call_consent import Reach
 from core.domain.errors import ApprovalExpired
 from core.domain.events import AgentEvent, Cursor, RunEvent, RunFinished, ToolFinished, TurnFinished, TurnStarted
 from core.domain.json import JsonObject

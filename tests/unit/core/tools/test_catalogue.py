@@ -8,7 +8,7 @@ from inline_snapshot import snapshot
 from core.dialects.dialect import CallComplete
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect, describe_tools, format_call
-from core.domain.consent import Reach
+from core.domain.call_consent import Reach
 from core.domain.errors import ToolError
 from core.domain.json import JsonObject
 from core.domain.sources import SourceKind

@@ -11,7 +11,7 @@ import pytest
 
 from bots.slack.render.mrkdwn import mrkdwn_to_text
 from core.context.message_text import build_user_message, sources_of_message
-from core.domain.consent import Allow, Reach, Verdict, judge_call
+from core.domain.call_consent import Allow, Reach, Verdict, judge_call
 from core.domain.json import JsonObject
 from core.domain.sources import Origin, Source, Sources, join_sources
 from core.domain.threads import IncomingFile, Person, ThreadInput

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 from playwright.async_api import ElementHandle, Error
 
 from sandbox.inside.browser.chromium import Chromium
-from sandbox.inside.browser.page import DragPoint
+from sandbox.inside.browser.page_operations import DragPoint
 from sandbox.inside.browser.page_state import single_line
 from sandbox.inside.browser.protocol import ActionRefused
 from sandbox.inside.browser.tab import Tab

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from bots.bootstrap.mcp import build_mcp_sessions
-from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.model_clients import ModelClient, build_model_client
 from bots.bootstrap.model_specs import load_model_specs
+from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.bootstrap.semantic_search import open_semantic_search
 from bots.bootstrap.stores import Stores

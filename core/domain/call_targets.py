@@ -104,7 +104,8 @@ def find_addresses(text: str) -> list[str]:
 
 
 def may_hold_address(text: str) -> bool:
-    """Returns whether a character that only addresses contain stands inside of a word. Most short answers have none."""
+    """Returns whether the text may contain an address: one of `. : / @` stands directly before a character and not
+    after white space. Most short answers contain none, so the full search can be skipped."""
     return _SIGN_IN_WORD.search(text) is not None
 
 

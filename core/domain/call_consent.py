@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Literal
 
 from core.domain.approval import Cause, draw_visibly
+from core.domain.call_targets import is_local, normalize_address, value_of
 from core.domain.sources import Origin, Source, SourceKind, Sources, newest_first
-from core.domain.targets import is_local, normalize_address, value_of
 
 ReachKind = Literal["none", "reads_outside", "writes_outside", "connects", "talks_elsewhere", "spends"]
 """What a call does outside of its thread. `reads_outside`: it fetches something, and the address can carry data out.
