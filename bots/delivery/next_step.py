@@ -19,7 +19,7 @@ LONG_QUEUE = "Many requests are being worked on. Yours starts as soon as another
 QUEUED_AFTER_SECONDS = 1.5
 TYPING_AFTER_SECONDS = 1.0
 LONG_WAIT_SECONDS = 60.0
-"""Users are told if their request, or the answer to it, waits longer than this."""
+"""Users get a notice if their request, or the answer to it, waits longer than this."""
 FIRST_RETRY_SECONDS = 2.0
 RETRY_SECONDS_MAX = 300.0
 UNENDED_STATES = frozenset({"queued", "working", "waiting"})

@@ -67,8 +67,8 @@ async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = P
 
 def _endings(watch: ThreadReader, question: SeenMessage, person: str) -> list[Expectation]:
     def has_answer() -> bool:
-        said = watch.bot_texts(except_id=question.message_id)
-        return any(BEST_REGION in text and TOTAL in text.replace(",", "") for text in said)
+        texts = watch.bot_texts(except_id=question.message_id)
+        return any(BEST_REGION in text and TOTAL in text.replace(",", "") for text in texts)
 
     def names() -> list[str]:
         return [file.name for file in files_of_agent(watch)]

@@ -210,8 +210,8 @@ class WrittenCalls:
         for call in calls:
             is_half = bool(self._cut and call.problem)
             self.cut_characters = max(0, len(call.raw) - CUT_CHARACTERS_MAX) if is_half else 0
-            told = as_cut_off_call(call, self._cut) if is_half else call
-            self.calls.append(replace(told, name=find_tool_name(call.name, self.tools), call_id=new_call_id()))
+            shown_call = as_cut_off_call(call, self._cut) if is_half else call
+            self.calls.append(replace(shown_call, name=find_tool_name(call.name, self.tools), call_id=new_call_id()))
 
     def _show(self, text: str, shown: list[str]) -> None:
         """Adds text that users may read."""

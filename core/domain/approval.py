@@ -261,7 +261,7 @@ class Approval:
 
     @property
     def commands(self) -> Mapping[str, str]:
-        """The commands for the buttons of the approved card. None if it would be unclear which call they are about."""
+        """The commands for the buttons of the approved card. Empty if it would be unclear which call they are about."""
         commands = [call.commands for call in self.calls if call.commands]
         return commands[0] if len(commands) == 1 else {}
 

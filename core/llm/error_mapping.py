@@ -94,9 +94,9 @@ _BY_WORDS: Sequence[tuple[re.Pattern[str], type[ModelError], str]] = (
     (re.compile(r"(?i)(?:prompt|input|request) (?:was|is) (?:flagged|blocked)"), ModelRejected, CONTENT_REJECTED),
     (re.compile(r"(?i)request too large for"), ContextOverflow, CONTEXT_OVERFLOW),
 )
-"""Recognizes an error by the words of its message, whatever its status is. The first match counts. What the model wrote
-comes first, because error messages quote it. The last pattern is a rate limit that this request alone exceeds, so
-waiting does not help."""
+"""Recognizes an error by the words of its message, whatever its status is. The first match counts. A message may
+quote what the model wrote. The last pattern is a rate limit that this request alone exceeds, so waiting does not
+help."""
 _ABOUT_OUR_ACCOUNT = frozenset((KEY_REJECTED, NO_CREDIT))
 _OVERFLOW = re.compile(
     r"context[ _]?(?:length|window|size|limit)|(?:prompt|input) is too long|length of the (?:messages|prompt|input)"

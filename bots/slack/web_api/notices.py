@@ -56,7 +56,7 @@ class NoticeSender:
             channel = await self._client.open_direct(user)
             await self._client.write("chat.postMessage", {"channel": channel, "text": sentence})
         except SurfaceError as error:
-            log.warning("slack: not told %r: %s", sentence, error)
+            log.warning("slack: the notice %r was not sent: %s", sentence, error)
 
     async def _send(self, inbound: UserAction, outcome: Outcome, is_thread_open: bool) -> None:
         drawing = render_content(Notice(markdown=outcome.notice, commands=outcome.commands))

@@ -298,7 +298,7 @@ _WITHOUT_TEXT: dict[str, Callable[[Any], str]] = {
     "option": lambda element: " ☒ " if "selected" in element.attrib else " ☐ ",
     "input": _input_text,
 }
-"""The attributes of elements that are shown in addition to their text."""
+"""Returns, for each of these elements, what is shown for it besides its text."""
 
 
 def _whole_number(written: str | None, default: _Default) -> int | _Default:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ANCESTORS_MAX = 10
-"""How far Chromium's network service is below the browser's server: it is a child of Chromium, which Playwright's
-driver starts for the server."""
+"""How many ancestors of a process are searched for the browser's server. Chromium's network service is a child of
+Chromium, which Playwright's driver starts for the server."""
 ESTABLISHED = "01"
 
 
