@@ -1,4 +1,5 @@
-"""Follows the commands that the model has left in the background, and tells it once when one has ended."""
+"""Follows the commands that the model has left in the background, and notifies the model once when one of them has
+ended."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ ENDED = "The command {command} in the background of the session {session} has en
 
 
 class BackgroundCommands:
-    """The commands of one thread that may still run, by session. Looks at the sandbox only after the run has used it,
-    so that it never starts a sandbox."""
+    """The commands of one thread that may still run, by session. Checks the sandbox only after the run has used it, so
+    that it never starts a sandbox."""
 
     def __init__(self, history: Sequence[Message], context: ToolContext, toolbox: ToolSet) -> None:
         self._context = context
@@ -44,7 +45,7 @@ class BackgroundCommands:
         self._is_earlier_told = not self._commands
 
     def after(self, outcomes: Sequence[CallOutcome]) -> None:
-        """Takes note of the results of a turn."""
+        """Records which commands the calls of a turn have left running, and which have ended."""
         for one in outcomes:
             tool = self._toolbox.tools.get(one.call.name)
             has_run = one.outcome in ("completed", "failed")
@@ -53,7 +54,8 @@ class BackgroundCommands:
             self._follow(one.call.name, one.call.arguments, one.result)
 
     async def notes(self) -> tuple[str, ...]:
-        """Returns notes for the model's next turn: which commands have ended, or stand from an earlier run."""
+        """Returns notes for the model's next turn: which commands have ended, or were left running by an earlier
+        run."""
         lines: list[str] = []
         if self._has_sandbox:
             for session, command in [*self._commands.items()][:FOLLOWED_MAX]:

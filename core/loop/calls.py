@@ -32,7 +32,8 @@ from core.tools.workspace.file_changes import in_one_piece
 log = logging.getLogger(__name__)
 
 CAUSE_KEY = "cause"
-"""The metadata key of a call that waits for users because of what the model had read."""
+"""The metadata key under which a call that waits for users stores why, if the reason is text that the model had
+read."""
 RESULT_TOKENS_MAX = 8_000
 HEAD_PERCENT = 60
 RESULT_CHARACTERS_MAX = 40_000
@@ -60,7 +61,7 @@ Outcome = Literal["completed", "failed", "error"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
     """The outcome of one tool call. `result` is `{"success", "output", "error"}`, as the model receives it, and
-    `sources` are those of its text."""
+    `sources` are the sources of its text."""
 
     call: ToolCall
     outcome: Outcome
@@ -164,7 +165,8 @@ class CallRunner:
         if call.problem is not None:
             raise ToolError(call.problem)
         written = prepare_call(call.name, call.arguments, self.context.toolbox)
-        # what a tool says of itself asks for no more than for calls of this tool, which have approvals of their own
+        # a server's own tool descriptions are no reason to ask about calls of its tools, which have approvals of their
+        # own
         described = self.context.toolbox.sources(besides=written.tool.described_by)
         prepared = self._judge(written, join_sources([self.sources, described]))
         must_wait = any(
@@ -177,8 +179,8 @@ class CallRunner:
         return prepared
 
     def _judge(self, written: PreparedCall, sources: Sources) -> PreparedCall:
-        """Returns the call with why users must be asked, if they must be for what the model has read. Raises ToolError
-        if it must not run."""
+        """Returns the call, with a cause if users must be asked because of what the model has read. Raises ToolError if
+        the call must not run."""
         prepared = replace(written, sources=sources)
         if prepared.approval is not None and not self._must_wait(prepared):
             return prepared  # users have allowed exactly this target for good
@@ -231,7 +233,7 @@ class CallRunner:
             await self.context.run_log.commit()
 
     async def _watched(self, call_id: str, call: ToolCall, prepared: PreparedCall) -> CallOutcome:
-        """Runs the call. Tells users now and then how long it takes and what it has printed last."""
+        """Runs the call. Reports its duration and the last line that it has printed to users at intervals."""
         began, lines = time.monotonic(), [""]
 
         def tell() -> None:
@@ -335,7 +337,8 @@ async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext)
 
 
 async def _shortened(output: str | ToolOutput, context: ToolContext) -> ToolOutput:
-    """Returns the output of a tool with at most RESULT_TOKENS_MAX tokens. A longer one is saved in the workspace."""
+    """Returns the output of a tool, truncated to RESULT_TOKENS_MAX tokens. Longer output is saved in full to the
+    workspace."""
     whole = output if isinstance(output, ToolOutput) else ToolOutput(output=output)
     value = whole.output
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
@@ -359,8 +362,8 @@ def _fits(text: str) -> bool:
 
 
 def head_and_tail(text: str, where: str = "") -> str:
-    """Returns a text of at most RESULT_TOKENS_MAX tokens: the beginning and the end of a longer text, with a note in
-    between. `where` says in the note where the whole text is."""
+    """Returns the text if it has at most RESULT_TOKENS_MAX tokens. Otherwise returns its beginning and its end with a
+    note in between. `where` is added to the note, and names the file with the whole text."""
     if _fits(text):
         return text
     tokens = RESULT_TOKENS_MAX - NOTE_TOKENS

@@ -34,7 +34,7 @@ CALLS_TOLD_MAX = 3
 STOPPED = "What was done so far is kept; write to go on."
 WITHDRAWN = "The request was deleted before it was read."
 TURNS_LEFT_TOLD = frozenset((0, 1, 2, 4, 9))
-"""A run is told its turn when so many turns follow it."""
+"""The model is told the turn's number if one of these numbers of turns is left after it."""
 REST_WANTED = (
     "[Note from the system, not from a person] Your answer reached its length limit. Continue exactly where it stopped,"
     " in the middle of the word if need be. Repeat nothing and announce nothing: both parts are joined as they are."
@@ -125,7 +125,8 @@ async def _ended_turn(
 
 
 def turns_left(number: int, turns_max: int) -> str:
-    """Returns which turn this is, from time to time near the end of a run, else an empty string."""
+    """Returns a sentence with the turn's number if TURNS_LEFT_TOLD contains the number of turns left, else an empty
+    string."""
     is_told = turns_max - number in TURNS_LEFT_TOLD
     return f"This is turn {number} of at most {turns_max}." if is_told else ""
 
@@ -136,10 +137,9 @@ def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -
 
 
 def with_work_done(ended: RunFinished, turns: int, calls: Counter[str], carried: str) -> RunFinished:
-    """Adds what was done before the limit to the message for people. `calls` counts the tool calls by name.
+    """Adds what was done before the limit to the message for users. `calls` counts the tool calls by name.
 
-    `carried` is the text of an answer that is not whole yet; it becomes the reply.
-    """
+    `carried` is the text of an incomplete answer, which becomes the reply."""
     if carried.strip():
         ended = replace(ended, reply=Reply(kind="answer", text=carried.strip()))
     if not turns:
@@ -155,8 +155,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def carried_answer(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:
-    """Returns the text that an earlier attempt of the run carried, which is an answer that was cut off with its
-    continuation, and whether the continuation is still missing. Each step of a flow has its own answer."""
+    """Returns the text of an answer that an earlier attempt of the run began and that reached its length limit, with
+    its continuation so far, and whether the rest is still missing. Each step of a flow has its own answer."""
     carried, is_cut = "", False
     for message in history:
         is_own = message.type == "assistant" and message.run_id == context.tool_context.run_id

@@ -18,7 +18,7 @@ longer be in the model's context."""
 
 PASSAGE_CHARACTERS_MAX = 2_000
 ENDLESS_CHARACTERS = 160_000
-"""About 40,000 tokens. Somebody may want a long text of equal lines; hardly anybody one of this size."""
+"""About 40,000 tokens. Users may ask for a long text of equal lines, but hardly for one of this size."""
 STUCK_MESSAGE = (
     "The same steps came back again and again without anything new, so I stopped. "
     "Tell me what to do differently, or let me go on."
@@ -54,7 +54,7 @@ class RepetitionDetector:
         The text of a turn counts only if the turn has no calls. Waiting for a command that still runs is no repetition.
         """
         words = _mark(" ".join(text.split()))
-        # a plan is no work: all changes of todo.md are the same
+        # changing a plan is no progress, so all changes of todo.md count as the same call
         done = (
             TODO_PATH
             if writes_todo(one.call.name, one.call.arguments)
@@ -69,7 +69,7 @@ class RepetitionDetector:
 
 
 class EndlessText:
-    """Detects that the newest text of an answer is one passage over and over. The work is linear."""
+    """Detects an answer whose newest text repeats one passage over and over. Takes linear time."""
 
     def __init__(self) -> None:
         self._recent: list[str] = []

@@ -24,8 +24,8 @@ TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
 
 @dataclass(frozen=True, slots=True)
 class TurnStart:
-    """What users have written since the last turn, and a sentence for the model about what is left of the run's budget,
-    or an empty text."""
+    """What users have written since the last turn, and a sentence for the model about what is left of the run's budget.
+    The sentence may be empty."""
 
     heard: Sequence[Message]
     budget_left: str = ""
@@ -60,7 +60,8 @@ class RunLog(Protocol):
     """Stores and publishes the events of a run in the order in which they are emitted."""
 
     def emit(self, event: AgentEvent) -> None:
-        """Publishes the event after the transaction that stores it. Chunks are published immediately and not stored."""
+        """Adds the event to the next batch, which is published once it is stored. Chunks are published and not
+        stored."""
         ...
 
     def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:

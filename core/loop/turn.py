@@ -71,15 +71,16 @@ class TurnResult:
 
 
 class NothingSaid(ModelUnavailable):
-    """The model gave neither text nor calls, several times."""
+    """The model's response contained neither text nor calls, several times."""
 
 
 log = logging.getLogger(__name__)
 RESTARTS_MAX = 2
 WAIT_TOLD_SECONDS = 10.0
-"""The status says after this many seconds, and then as often, that the model is waited for."""
+"""The status shows how long users have waited for the model after this many seconds, and updates at the same
+interval."""
 SIGN_SECONDS = 30.0
-"""A model that has sent any data in this time works on its answer."""
+"""A model that has sent any data within this time counts as working on its answer."""
 BYTES_PER_TOKEN = 4
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 CALLS_READ_MAX = 512
@@ -115,12 +116,12 @@ def _with_note(request: ModelRequest, text: str) -> ModelRequest:
 
 @dataclass(slots=True)
 class _Response:
-    """The part of the model's response that has been read. `visible` are the pieces that people may read, `thinking`
+    """The part of the model's response that has been read. `visible` are the pieces that users may read, `thinking`
     those of its reasoning.
 
     `thinking_since` is the monotonic time of the first thinking, and `told_seconds` its duration as last shown.
-    `delta_at` and `sign_at` are those of the last delta and the last data, with or without content. `is_waiting`: the
-    status says that people wait for the model."""
+    `delta_at` and `sign_at` are the times of the last delta and of the last data, with or without content. `is_waiting`
+    is true while the status shows that users wait for the model."""
 
     parser: CallParser
     gate: LinkGate | None
@@ -139,7 +140,7 @@ class _Response:
 
     @property
     def text(self) -> str:
-        """The visible text, blanks at its ends included, because the rest of the answer may follow."""
+        """The visible text. Spaces at its ends are kept, because the rest of the answer may follow."""
         return "".join(self.visible)
 
     def has_room_for(self, delta: ModelDelta) -> bool:
@@ -159,9 +160,10 @@ class _Response:
         self.thinking_since, self.told_seconds, self.is_thinking = 0, -1, True
 
     def wait_text(self) -> str:
-        """Returns for how long the model has sent nothing, or an empty string if it writes or has just sent something.
+        """Returns what to show to users who wait for the model, or an empty string if the model is writing or has just
+        sent something.
 
-        Hidden reasoning shows itself only by data without content."""
+        Hidden reasoning is recognized only by data without content."""
         now = time.monotonic()
         if now - self.delta_at < WAIT_TOLD_SECONDS:
             return ""
@@ -259,7 +261,8 @@ class Turn:
                 request = _with_note(request, _UNREADABLE_ANSWER.format(reason=error.detail))
                 continue
             if not self._has_said(runner):
-                # some servers take all of an answer for reasoning: calls in it count, and its text in a second attempt
+                # some servers report a whole answer as reasoning: calls in it count, and so does its text in a second
+                # attempt
                 is_answer = restart > 0 and reason != "length"
                 parser, thoughts = self._new_parser(), TextDelta(text="".join(response.thinking))
                 parsed = [*parser.feed(thoughts), *parser.close(is_whole=True)]
@@ -310,7 +313,8 @@ class Turn:
         return self.context.dialect.parser(self.context.toolbox.specs, calls_max=self._calls_max)
 
     def _new_gate(self) -> LinkGate | None:
-        """Returns what holds the text of a response back until its links are judged, or None if it has no need to."""
+        """Returns the gate that holds back the text of a response until its links are judged, or None if the model has
+        read nothing from outside."""
         return LinkGate(self._rule) if self._rule.sources.outside else None
 
     def _follow_attempts(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> None:
@@ -319,7 +323,7 @@ class Turn:
         if isinstance(delta, ReasoningSnapshot):
             runner.reasoning = delta.content
         if isinstance(delta, TextDelta) and delta.replaces_earlier:
-            # the text so far was thinking; calls in it that run already stay
+            # the text so far was thinking, but calls in it that already run are kept
             response.visible.clear()
             response.gate = self._new_gate()
             if not self._count_calls(runner):
@@ -327,7 +331,7 @@ class Turn:
                 self.context.run_log.emit(ResponseStarted())
         if isinstance(delta, ModelRetried):
             if response.has_begun:
-                # the answer broke off, and starts over unless it contains calls, because they stand
+                # the answer broke off; it starts over unless it contains calls, which cannot be undone
                 if self._count_calls(runner):
                     raise ModelUnavailable(ANSWER_BROKE_OFF)
                 response.start_over(self._new_parser(), self._new_gate())
@@ -424,7 +428,8 @@ class Turn:
             self.context.run_log.emit(TextStreamed(text=text, sequence=response.next_sequence()))
 
     def _show_rest(self) -> None:
-        """Shows what of the response had to wait until it is whole, with the addresses in it that are no links."""
+        """Shows the part of the response that was held back until it was complete. Addresses that must not be links are
+        shown as code."""
         if self._response is None or self._response.gate is None:
             return
         whole, rest = self._response.gate.close(self._response.text)

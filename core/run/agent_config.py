@@ -35,9 +35,10 @@ from core.tools.schedules import RunSchedules, build_schedule_tools
 from core.tools.tool import ThreadChat, ThreadMessages, ToolBudget, ToolContext, ToolSet
 
 DOCUMENT_PERCENT = 75
-"""How much of a model's room one document may take, because tokens are only estimated."""
+"""The maximum share of the model's room that one document may fill. It is not larger because tokens are only
+estimated."""
 BUDGET_RETRY_SECONDS = 0.5
-"""The time between two tries to reserve a call while other runs make calls that may use up the rest."""
+"""The pause between two attempts to reserve a call while calls of other runs may use up the rest of the budget."""
 
 ReserveTurn = Callable[[PlannedCall], Awaitable[tuple[Sequence[Message], Reservation]]]
 """Does what `TakeSteering` does, and reserves what the turn's model call may cost."""
@@ -164,7 +165,7 @@ class RunBudget:
         self._model = model
         self._deps = deps
         self._recorder = recorder
-        # users read what the run says in a chat, where they can give commands
+        # in a chat, users can send commands
         self._is_chat = thread.address.platform != "api"
 
     def next_call(self) -> PlannedCall:
@@ -176,11 +177,11 @@ class RunBudget:
         return PlannedCall(most, limits.budget, utc_day(datetime.now(UTC)))
 
     async def left_after(self, reservation: Reservation) -> str:
-        """Returns what is left of the run's budget as a sentence for the model; an empty text if it has none.
+        """Returns a sentence for the model about what is left of the run's budget, or an empty text if the run has no
+        limit in US dollars.
 
         If the reservation is not granted, waits until the calls of other runs are over. Raises BudgetExceeded if the
-        run's or the day's budget is used up.
-        """
+        run's or the day's budget is used up."""
         while True:
             spent = reservation.spending
             end = find_exhausted(self._deps.limits.budget, spent, is_chat=self._is_chat)
@@ -196,7 +197,7 @@ class RunBudget:
         return budget_left_text(limit.usd, spent.run.cost_usd)
 
     async def check(self) -> None:
-        """Reserves a call between those of a turn, after storing what they have cost. Raises BudgetExceeded."""
+        """Stores what the turn's calls have cost so far, then reserves another call. Raises BudgetExceeded."""
         await self._recorder.commit()
         await self.left_after(await self._reserved())
 
@@ -205,7 +206,7 @@ class RunBudget:
 
 
 def budget_left_text(limit_usd: float, spent_usd: float) -> str:
-    """Returns what is left of a run's budget, in tenths of it, so that the model is told of it at most ten times."""
+    """Returns a sentence about what is left of a run's budget, in tenths, so that it changes at most ten times."""
     tenths = math.ceil(10 * max(0.0, limit_usd - spent_usd) / limit_usd) if limit_usd > 0 else 0
     left = f"At most {10 * tenths}% of it are left." if tenths < 10 else "All of it is left."
     return f"The run may cost {limit_usd:.2f} US dollars. {left}"

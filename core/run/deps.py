@@ -23,9 +23,9 @@ from core.tools.tool import ThreadLinks, Tool, ToolSet
 from core.web_access.services import WebServices
 
 McpTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
-McpTexts = Callable[[frozenset[str] | None], Mapping[str, str]]
-"""Returns a text for some of the MCP servers: why their tools were just left out, or how to use them."""
 """Returns the tools that the named MCP servers offer now. Pass None for all servers."""
+McpTexts = Callable[[frozenset[str] | None], Mapping[str, str]]
+"""Returns a text for some of the named MCP servers, by name: why their tools were just left out, or how to use them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +51,9 @@ class RunMessaging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAccess:
-    """What a run reads from chat platforms, by platform name, and the links that it gives to people.
+    """What a run reads from chat platforms, by platform name, and the links that it gives to users.
 
-    `links` returns the links of a thread by its id. `file_bytes_max` limits each attached file.
-    """
+    `links` returns the links of a thread by its id. `file_bytes_max` limits each attached file."""
 
     file_sources: Mapping[str, FileSource]
     file_bytes_max: int
@@ -66,8 +65,8 @@ class ChatAccess:
 class AgentDefaults:
     """The values for agents that do not set their own. `dialect_setting` is the name that `dialect` was selected by.
 
-    `prompt` takes the place of the conversation, and the most tokens that the model may write in one response.
-    `time_zone` is that of users whose own is unknown."""
+    `prompt` is called with the address of the conversation and the most tokens that one response may have. `time_zone`
+    is used for users whose own is unknown."""
 
     model: str
     prompt: Callable[[Address, int], RunPrompt]
@@ -100,7 +99,7 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccess:
-    """Calls models and knows their prices. `refused_tools` holds the tools that their providers do not accept."""
+    """Functions that call models and return their prices. `refused_tools` holds tools that a provider does not accept."""
 
     ask_model: AskModel
     price_of: PriceOf

@@ -25,11 +25,10 @@ async def follow(
 ) -> AsyncGenerator[Sequence[RunEvent], None]:
     """Yields the run's events after the cursor, up to and including the terminal event, which is the last of its group.
 
-    A group holds the events that have arrived together, because to handle each by itself costs more than the event.
-    Ends without a terminal event if the run is unknown, or if the run is over and its events were deleted. Text chunks
-    are not stored, so only live chunks are yielded. Close the generator if you stop iterating early. `recheck` makes it
-    read the store before `recheck_seconds` are over.
-    """
+    A group holds the events that have arrived together, because handling them one by one would cost more. Ends without
+    a terminal event if the run is unknown, or if the run is over and its events were deleted. Text chunks are not
+    stored, so only live chunks are yielded. Close the generator if you stop iterating early. A request through
+    `recheck` makes it read the store at once."""
     last, recheck = after or Cursor(0, 0), recheck or Recheck()
     while True:
         async with bus.subscribe(run_id) as live, _Arriving(live, recheck) as arriving:
@@ -80,7 +79,7 @@ def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
 
 
 class Recheck:
-    """A request to read the store at once, for events that are stored without being published."""
+    """Requests that the store is read at once, because events were stored without being published."""
 
     def __init__(self) -> None:
         self.is_due = False
@@ -118,7 +117,8 @@ class _Arriving:
         return not self._ahead and (self._reading is None or self._reading.done())
 
     async def next(self, silence_seconds: float) -> Sequence[RunEvent]:
-        """Returns the events that have arrived, or waits for some. Returns none after a silence."""
+        """Returns the events that have arrived, or waits for some. Returns no events if none arrive in time, or if a
+        recheck was requested."""
         if not self._ahead and not self.has_ended and not self._recheck.is_due:
             self._changed.clear()
             with suppress(TimeoutError):

@@ -54,11 +54,11 @@ BROKEN = "Something broke on our side. The operator has the details; you can try
 
 
 async def execute(run_id: str, deps: RunDeps) -> RunEnd:
-    """Executes the run until it finishes, fails or waits for people. The result names the run that follows it.
+    """Executes the run until it finishes, fails or waits for users. Returns its end, which names the run that was
+    queued after it, if any.
 
-    Returns without doing anything if the run is over or another worker holds its lease. If the task is cancelled, the
-    lease is released first, so that another worker can continue the run.
-    """
+    Does nothing if the run has ended or another worker holds its lease. If the task is cancelled, releases the lease
+    first, so that another worker can continue the run."""
     lease = await deps.stores.claims.claim(run_id, deps.worker_id)
     if lease is None:
         return RunEnd()
@@ -69,10 +69,10 @@ async def execute(run_id: str, deps: RunDeps) -> RunEnd:
 
 
 async def _executed(lease: Lease, deps: RunDeps) -> tuple[str, RunEnd]:
-    """Executes the run. Returns its new status, or `handed_back` if it still has to be continued, and what follows."""
+    """Executes the run. Returns its new status, or `handed_back` if another attempt must continue it, and its end."""
     run_id = lease.run_id
     log.info("worker %s takes up run %s, attempt %d", lease.worker_id, run_id, lease.attempt)
-    # listens before the load, so that no request to stop is missed between the two
+    # starts to listen before the run is loaded, so that no stop request is missed in between
     stop_signal = spawn(deps.messaging.signals.wait(run_id), name=f"stop signal of {run_id}")
     try:
         loaded = await deps.stores.conversations.load_run(run_id)
@@ -119,7 +119,7 @@ async def _execute_loaded(
 
 
 async def _retry_until_stored(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Returns the result of the work, which is repeated until the database is available."""
+    """Repeats the work until the database is available, and returns its result."""
     while True:
         try:
             return await work()
@@ -163,10 +163,10 @@ class _Execution:
         await self._machine.interrupt()
 
     async def play(self) -> None:
-        """Executes the run until it ends or waits for an approval. An error fails the run with a message for people.
+        """Executes the run until it ends or waits for an approval. If an error occurs, the run fails with a message for
+        users.
 
-        Raises LeaseLost or StorageUnavailable if the run is left for a later attempt.
-        """
+        Raises LeaseLost or StorageUnavailable if the run is left for a later attempt."""
         try:
             if self._lease.attempt > 1:
                 told = await self._deps.stores.conversations.events(self._lease.run_id)
@@ -223,7 +223,7 @@ class _Execution:
             if (end := await self._recorder.finish(ended, result)) is not None:
                 self.state, self.end = ended.status, end
                 return
-            # the reply is delivered although the run goes on, because the model takes it for read
+            # the reply is delivered although the run continues, because the model assumes that users have read it
             drafts = delivery_drafts(without_question(ended.reply), self._replies_left) if ended.reply else ()
             if drafts:
                 self._recorder.leave_reply(drafts)
@@ -233,7 +233,8 @@ class _Execution:
             history = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
 
     async def _hide_links(self, ended: RunFinished, context: RunContext) -> RunFinished:
-        """Returns the finished run without the links in its reply that nobody may follow with a click."""
+        """Returns the finished run with the links in its reply shown as code if users must not be able to click
+        them."""
         reply = ended.reply
         if reply is None or not may_hold_address(
             "\n".join((reply.text, reply.preface, *reply.options, *reply.attachments))

@@ -22,8 +22,8 @@ DRAWING_TOOL = "image_edit_or_generate"
 def build_run_result(terminal: Terminal, *, earlier_replies: int = 0) -> RunResult:
     """Returns the run result for the terminal event, with the deliveries for the outbox.
 
-    An end with a message for people, such as a limit or a stop, is final whatever else they write.
-    """
+    If the run ended with a notice to users (it was stopped or reached a limit), it stays ended even if they write
+    again."""
     if isinstance(terminal, RunFailed):
         return RunResult(status="failed", finish_reason=None, error=terminal.public_message)
     return RunResult(
@@ -36,7 +36,7 @@ def build_run_result(terminal: Terminal, *, earlier_replies: int = 0) -> RunResu
 
 
 def without_question(reply: Reply) -> Reply:
-    """Returns the reply as an answer that waits for nobody, because users wrote before it was posted."""
+    """Turns a question into an answer that waits for no reply, because users wrote before the question was posted."""
     if reply.kind in ("answer", "silence"):
         return reply
     options = "\n".join(f"- {option}" for option in reply.options)
@@ -57,8 +57,8 @@ def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -
 
 
 def delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDraft, ...]:
-    """Returns the deliveries of the reply's text and one for each attached file. Attached links are added to the
-    text. `earlier_replies` counts those that the run has left already."""
+    """Returns the deliveries of the reply's text and one for each attached file. Attached links are added to the text.
+    `earlier_replies` is the number of replies that the run has already left."""
     start = earlier_replies * REPLY_ORDINALS
     links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
     paths = [one for one in reply.attachments if one not in links]
@@ -111,7 +111,7 @@ async def complete_history(lease: Lease, run: Run, thread: Thread, deps: RunDeps
     """Adds a result for every open tool call of a failed run without running it, so that later runs can continue the
     thread."""
     if lease.deaths > WORKER_DEATHS_MAX + 1:
-        return  # this itself may have killed the last worker
+        return  # completing the history may itself have killed the last worker
     repair = RepairContext(
         dialect=await dialect_for_run(run, thread, deps),
         toolbox=ToolSet({}),

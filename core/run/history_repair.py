@@ -1,5 +1,5 @@
-"""Repairs a history that a crash or an error cut off in the middle of a turn: adds a result for every tool call without
-one."""
+"""Repairs a history that a crash or an error interrupted in the middle of a turn: adds a result to every tool call that
+has none."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -64,20 +64,20 @@ class RepairContext:
     granted: frozenset[str] = frozenset()
     """The grants of the calls that no longer need approval in this thread."""
     sources: Sources = NO_SOURCES
-    """Those of the history, which `repair_history` fills in."""
+    """The sources of the history. `repair_history` sets them."""
 
 
 async def repair_history(
     history: Sequence[Message], records: Sequence[ToolCallRecord], repair: RepairContext
 ) -> RepairedHistory:
-    """Emits and returns the messages that are missing because the last attempt was cut off.
+    """Emits and returns the messages that are missing because the last attempt was interrupted.
 
     Runs idempotent calls and approved calls; other interrupted calls get an error as their result. Raises
     ApprovalExpired, after the repair, if the approval was not answered in time.
     """
     for record in records:
         if record.result is not None and record.result.get("success"):
-            with suppress(ToolError):  # its tool is gone
+            with suppress(ToolError):  # the tool no longer exists
                 repair.context.opened_hosts.update(opened_hosts(_prepare(record, repair).reach))
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
@@ -110,8 +110,8 @@ async def repair_history(
             added.append(assistant)
             repair.run_log.emit(MessageAdded(message=assistant))
         if unasked:
-            # the results of the others are recorded, so that the next attempt can add them to the history; those of
-            # these calls follow once users have answered
+            # records the results of the other calls, so that the next attempt can add them to the history together with
+            # the results of these calls
             others = (record for record in group if record not in unasked)
             for record, outcome in zip(others, outcomes, strict=True):
                 repair.run_log.finish_call(end_record(record, outcome))
@@ -186,8 +186,8 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
 
 
 def _prepare(record: ToolCallRecord, repair: RepairContext) -> PreparedCall:
-    """Prepares a recorded call. Raises ToolError. Why users had to be asked for what the model had read was decided
-    when the model wrote the call."""
+    """Prepares a recorded call. Raises ToolError. If users must be asked because of what the model had read, the cause
+    was recorded when the model wrote the call."""
     prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     return replace(prepared, cause=Cause.parse(record.metadata.get(CAUSE_KEY)), sources=repair.sources)
 

@@ -41,11 +41,13 @@ UPLOADS = "uploads"
 STORED = "[Attached file: /workspace/"
 UNHEARD = "\n[You cannot hear it. If it holds what they ask, as a voice message does, say so and ask them to write it.]"
 PREPARATIONS_MAX = 5
-"""How often inputs are read again while they change. What changes later is read in the next turn."""
+"""The maximum number of times that inputs are read again because they have changed. Later changes are read in the next
+turn."""
 OMITTED_AUTHORS = {"?": "others"}
-"""Stands for those who wrote the messages that were left out, so that no one counts as alone in a long thread."""
+"""Stands for the authors of messages that were left out, so that nobody counts as alone with the agent in a long
+thread."""
 FILES_AT_ONCE_MAX = 5
-"""How many files above a request are fetched without being asked for."""
+"""The maximum number of files from earlier messages that are fetched because a request refers to files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +55,8 @@ class Uploads:
     """How attached files are downloaded from the chat platform into the sandbox.
 
     `sources` maps platform names to their downloads. `bytes_max` limits each file. `is_named` returns whether a message
-    already names the file at a path; one of the same size that none names is left from an earlier attempt of the run.
-    """
+    already names the file at a path. A file of the same size that no message names was left by an earlier attempt of
+    the run."""
 
     sources: Mapping[str, FileSource]
     platform: str
@@ -99,7 +101,7 @@ class InputReader:
         return await self._taken(await self._recorder.read_inputs())
 
     async def begin_turn(self, call: PlannedCall) -> tuple[Sequence[Message], Reservation]:
-        """`take_steering`, and reserves what the turn's model call may cost."""
+        """Does the same as `take_steering`, and reserves what the turn's model call may cost."""
         inputs, reservation = await self._recorder.begin_turn(call)
         return await self._taken(inputs), reservation
 
@@ -116,8 +118,8 @@ class InputReader:
         return messages
 
     async def _prepare(self, inputs: Sequence[ThreadInput]) -> tuple[list[Message], dict[str, tuple[Message, ...]]]:
-        """Returns what the thread says up to the inputs, and the messages of the inputs by input id. What users delete
-        or change while the thread is read and files are fetched is left out or read again, with the talk before it."""
+        """Returns the background messages before the inputs, and the messages of the inputs by input id. If users
+        delete or change an input while files are fetched, it is left out or read again."""
         background: list[Message] = []
         prepared: dict[str, tuple[Message, ...]] = {}
         for _ in range(PREPARATIONS_MAX if inputs else 0):
@@ -133,8 +135,8 @@ class InputReader:
         return background, {one.input_id: prepared[one.input_id] for one in inputs if one.input_id in prepared}
 
     async def take_unread(self, *, until: datetime | None = None) -> None:
-        """Adds the inputs that the run did not read to the history, so that they do not start another run: all, or
-        those that were sent until that time."""
+        """Adds the inputs that the run did not read to the history, so that they do not start another run. With
+        `until`, adds only those that were sent up to that time."""
         await self._recorder.commit()
         for one in await self._deps.stores.journal.read_inputs(self._lease):
             if until is not None and one.sent_at > until:
@@ -195,7 +197,7 @@ class InputReader:
             return []
         page = background.page
         if not self._knows_authors and background.is_first and not background.note:
-            # who had written in the thread before the agent came is noted once it was read from its beginning
+            # stores who had written before the agent joined, once the thread was read from its beginning
             self._knows_authors = True
             written = ((page.root,) if page.root else ()) + page.messages
             authors = {one.author.person_id: one.author.name for one in written if not one.is_app}

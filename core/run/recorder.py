@@ -85,9 +85,8 @@ class _Pending:
 class RunRecorder:
     """Implements `core.loop.run_context.RunLog`: writes to the journal, then publishes on the event bus.
 
-    If a write fails, its entries are kept and stored with the next write. If one fails in the background, each later
-    write raises StorageUnavailable, so that the run is handed back and continues from what is stored.
-    """
+    If a write fails, its entries are kept and stored with the next write. If a write in the background fails, each
+    later write raises StorageUnavailable, so that the run is handed back and continues from what is stored."""
 
     def __init__(
         self, lease: Lease, journal: RunJournal, bus: EventBus, *, charge: Charge = lambda entry: entry
@@ -175,7 +174,7 @@ class RunRecorder:
     async def _suspend(self, approval: Approval) -> None:
         asked = ApprovalAsked(text=approval.text, summary=approval.summary)
         await self._flush(partial(self._journal.suspend_run, self._lease, approval=approval), asked)
-        self._pending = _Pending()  # of a run that is released, nothing more can be stored
+        self._pending = _Pending()  # nothing more can be stored for a run that was released
 
     async def finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
         """Ends the run and stores all pending entries. Returns None if an unread input keeps the run going."""
@@ -190,7 +189,7 @@ class RunRecorder:
             events = self._events([*batch.emitted, *said, _Emitted(terminal, None, now)])
             end = await self._journal.finish(self._lease, self._entry(batch, events), ending)
             if end is None:
-                self._chunk_sequence = chunk_sequence  # what is pending comes with the next write
+                self._chunk_sequence = chunk_sequence  # the next write stores the pending entries
                 return None
             self._pending = _Pending()
             self._n += len(events)
@@ -198,8 +197,8 @@ class RunRecorder:
         return end
 
     async def _flush(self, store: Callable[[JournalEntry], Awaitable[ResultT]], *last: AgentEvent) -> ResultT:
-        """Stores all pending entries, and then `last`, with `store`, and returns the result. Publishes the events after
-        that, so that subscribers find stored what they hear of."""
+        """Stores all pending entries, then `last`, by calling `store`, and returns the result. Publishes the events
+        after that, so that every event that a subscriber receives is already stored."""
         async with self._lock:
             self._begin_write()
             batch, self._pending = self._pending, _Pending()
@@ -231,7 +230,8 @@ class RunRecorder:
         except LeaseLost as error:
             log.info("run %s goes on elsewhere: %s", self._lease.run_id, error)  # the next write raises the error again
         except StorageUnavailable as error:
-            # stored or not: to write it again could repeat it, so the next write of the run hands the run back
+            # the entries may have been stored, and writing them again could duplicate them, so the next write hands the
+            # run back
             log.warning("the log of run %s was not stored: %s", self._lease.run_id, error)
             self._unclear = error
 

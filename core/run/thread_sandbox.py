@@ -85,7 +85,7 @@ class ThreadSandbox:
         """Kills the commands that run in the sandbox, if this run has used it. Gives up after INTERRUPT_SECONDS."""
         if not self._was_used or self._provider is None:
             return
-        with suppress(LeaseLost, SandboxUnavailable, TimeoutError):  # nothing runs there for this run any more
+        with suppress(LeaseLost, SandboxUnavailable, TimeoutError):  # no command of this run is running there any more
             async with asyncio.timeout(INTERRUPT_SECONDS):
                 sandbox = await self._provider.open(self._thread_id, fence=self._fence)
                 await sandbox.interrupt()

@@ -22,7 +22,8 @@ HEARTBEAT_LATE_SECONDS = 4.0
 
 
 class Worker:
-    """Executes queued runs until it is closed. Unfinished runs are then requeued, so that another worker continues."""
+    """Executes queued runs until it is closed. Unfinished runs are then requeued, so that another worker continues
+    them."""
 
     def __init__(
         self,
@@ -32,8 +33,8 @@ class Worker:
         runs_at_once_max: int = RUNS_AT_ONCE_MAX,
         quiet_sweep_seconds: float = 0,
     ) -> None:
-        """`quiet_sweep_seconds`: how often to look for runs without a worker while there is no work. It may be long
-        if no other process shares the database."""
+        """`quiet_sweep_seconds` is the time between searches for runs without a worker while there is no work. It may
+        be long if no other process shares the database."""
         self._quiet_sweep_seconds = max(quiet_sweep_seconds, SWEEP_SECONDS)
         self._deps = deps
         self._queue = queue
@@ -107,10 +108,10 @@ class Worker:
             self._start(run_id).add_done_callback(lambda _task: self._slots.release())
 
     async def _next_in_line(self) -> str:
-        """Returns the run whose turn it is among those that wait for a slot, or an empty string if none is known.
+        """Returns the next run to start of those that wait for a slot, or an empty string if none is known.
 
-        The queue has them in order of arrival, in which one busy channel or person would hold up all others.
-        """
+        The database returns them in a fair order. In the queue's order of arrival, one busy channel or user would hold
+        up all others."""
         if time.monotonic() - self._line_read_at >= SWEEP_SECONDS:
             self._line_read_at = time.monotonic()
             try:
@@ -146,7 +147,7 @@ class Worker:
         while True:
             quiet_sweeps += 1
             try:
-                # leases of runs that are not executed here, for example because the reply to a claim was lost
+                # releases the leases of runs that are not executed here, e.g. because the reply to a claim was lost
                 for lease in await self._deps.stores.claims.held_leases(self._deps.worker_id):
                     if lease.run_id not in self._runs:
                         log.warning("run %s is held here and not executed: it is given back", lease.run_id)
