@@ -15,7 +15,7 @@ Step = Literal["run", "turn", "model", "tool", "sandbox", "delivery"]
 @dataclass(slots=True)
 class Timing:
     """Facts about a step that become known while it runs. `first_seconds` is the time until the first part of the
-    response, `usage` that of a model call."""
+    response, `usage` the usage of a model call."""
 
     labels: dict[str, str] = field(default_factory=dict[str, str])
     first_seconds: float | None = None

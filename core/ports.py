@@ -43,7 +43,7 @@ class ModelRequest:
 class TextDelta:
     text: str
     replaces_earlier: bool = False
-    """All text before was thinking."""
+    """All earlier text of the response was thinking."""
     model: str | None = None
 
 
@@ -87,8 +87,8 @@ class ModelFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRetried:
-    """An attempt has failed, and another one follows. `text` says so to users. The answer starts over: all deltas
-    before it are void."""
+    """An attempt has failed, and another one follows. `text` is shown to users. The response starts over, so all
+    earlier deltas are void."""
 
     text: str
     model: str | None = None
@@ -161,11 +161,12 @@ class Browser(Protocol):
 class CommandOutput:
     """The state and output of a command.
 
-    `session` is the name to check it by: that of its session, followed by a number if other commands of the session
-    (`also_running`) ran when it began. `exit_code` is None while it runs. With `has_jobs` it has ended and left
-    something running that may still print; with `is_found` it has printed the text that `check` waited for.
+    `session` is the name under which `check` finds the command: the name of its session, followed by a number if other
+    commands of the session were running when it began. `also_running` names those that run now. `exit_code` is None
+    while the command runs. `has_jobs` means that it has ended, but has left something running that may still print.
+    `is_found` means that it has printed the text that `check` waited for.
 
-    `output` is what a terminal shows at the end; with `is_redrawn` something that was printed is not in it, because it
+    `output` is what a terminal would show. `is_redrawn` means that some of what was printed is not in it, because it
     was overwritten or erased. If the output is too long, `dropped_bytes` counts the bytes removed from its middle.
     `output_path` names the file inside the sandbox with everything that was printed, or is None if there is none."""
 
@@ -313,15 +314,16 @@ class Sandbox(Protocol):
 
     @property
     def has_fetched(self) -> bool:
-        """Whether programs in it may have read something from the internet. Without a network, never."""
+        """Whether programs in it may have read something from the internet. Always False without a network."""
         ...
 
     def limit_network(self, limits: NetworkLimits) -> None:
-        """Sets which hosts its programs may reach from now on. A provider that judges no connections ignores it."""
+        """Sets which hosts its programs may reach from now on. A provider that cannot filter connections ignores it."""
         ...
 
     def take_refused_hosts(self) -> tuple[str, ...]:
-        """Returns the hosts that its programs wanted to reach since the last call, against the limits."""
+        """Returns the hosts that its programs tried to reach since the last call, although the limits do not allow
+        them."""
         ...
 
     async def connect(self, port: int) -> PortStream:
@@ -393,8 +395,9 @@ class ChatSurface(Protocol[ContentT]):
         delivery_id: str,
         precondition: Precondition,
     ) -> str:
-        """Posts into the thread, files in the same message, and returns the id of the message or of a file. Delivery
-        ids are sent with it for `find`. A platform that enforces nonces rejects a second post with the same id."""
+        """Posts the content and the files as one message in the thread, and returns the id of the message or of a file.
+        Delivery ids are sent with it for `find`. A platform that enforces nonces rejects a second post with the same
+        id."""
         ...
 
     async def edit(
@@ -430,7 +433,8 @@ class ChatPresence(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingFile:
-    """A file to post in a chat. `pieces` can be iterated only once. `delivery_id`: of a file in another message."""
+    """A file to post in a chat. `pieces` can be iterated only once. `delivery_id` is set if the file is posted in one
+    message with another delivery."""
 
     name: str
     size_bytes: int

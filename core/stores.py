@@ -112,18 +112,18 @@ class Conversations(Protocol):
         ...
 
     async def stopped_by(self, address: Address, run_id: str) -> str:
-        """Returns the name of whoever asked last that the run at the address stop, or an empty string."""
+        """Returns the name of the user who last asked to stop the run at the address, or an empty string."""
         ...
 
     async def has_thread(self, address: Address) -> bool: ...
 
     async def place_of_message(self, channel: Address, message_ref: str) -> Address | None:
-        """Returns the place of the active run whose request, or open question, is that message of the channel."""
+        """Returns the address of the active run whose request or question is this message in the channel, or None."""
         ...
 
     async def thread_ids(self, address: Address, *, begun_by: datetime | None = None) -> tuple[str, ...]:
-        """Returns all threads that were ever bound to the address, newest first; with a time of the platform's clock,
-        without those whose first request was sent later."""
+        """Returns the ids of all threads that were ever bound to the address, newest first. With `begun_by`, a time by
+        the platform's clock, leaves out threads whose first request was sent later."""
         ...
 
     async def snapshot(self, thread_id: str) -> ThreadSnapshot | None: ...
@@ -131,9 +131,9 @@ class Conversations(Protocol):
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
     async def unbind(self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None) -> bool:
-        """Unbinds the address, or that of the thread with this id, so that the next message starts a new thread. The
-        old thread remains readable by its id. Returns False, and changes nothing, if a run is active there. A thread
-        whose first request was sent after `begun_by` is a new one already."""
+        """Unbinds the address, or the address of the thread with this id, so that the next message starts a new thread.
+        The old thread remains readable by its id. Returns False, and changes nothing, if a run is active there. A
+        thread whose first request was sent after `begun_by` stays bound, because it is new already."""
         ...
 
     async def note_earlier_authors(self, thread_id: str, authors: Mapping[str, str]) -> None:
@@ -150,8 +150,7 @@ class Conversations(Protocol):
         ...
 
     async def unended_runs_of(self, address: Address, person_id: str) -> tuple[str, ...]:
-        """Returns the runs that a person has requested, and that have not ended, in the place that `erase_person`
-        clears."""
+        """Returns the unended runs that the person has requested in the conversations that `erase_person` covers."""
         ...
 
     async def erase_person(self, address: Address, person_id: str) -> "ErasedCounts":
@@ -160,7 +159,8 @@ class Conversations(Protocol):
         ...
 
     async def inactive_thread_ids(self, before: datetime, *, limit: int) -> tuple[str, ...]:
-        """Unbinds and returns threads without activity since then and without an unended run, the oldest first."""
+        """Unbinds the threads that have had no activity since `before` and have no unended run. Returns their ids, the
+        oldest first."""
         ...
 
     async def messages(
@@ -196,8 +196,8 @@ class Conversations(Protocol):
         ...
 
     async def unread_talk(self, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
-        """Returns the messages sent before that time that came as events, were not for the agent, and that no run has
-        read, oldest first."""
+        """Returns the messages that users wrote to each other before that time, that arrived as events and that no run
+        has read, oldest first."""
         ...
 
     async def refs_to_mark(self, run_id: str) -> tuple[str, ...]:
@@ -216,8 +216,8 @@ class Conversations(Protocol):
     async def newest_threads(
         self, selection: Selection, *, before: Position | None = None, limit: int
     ) -> tuple[ListedThread, ...]:
-        """Returns the threads that come after the position, most recently active first, also those whose address has a
-        newer one. A person's threads are those in which they have requested a run."""
+        """Returns the threads after the position, most recently active first, including those whose address is bound to
+        a newer thread. A person's threads are those in which they have requested a run."""
         ...
 
     async def runs_of_person(
@@ -389,10 +389,10 @@ class RunJournal(Protocol):
     async def begin_turn(
         self, lease: Lease, entry: JournalEntry, call: PlannedCall
     ) -> tuple[tuple[ThreadInput, ...], Reservation]:
-        """`inputs`, and `Ledger.reserve` for the turn's model call, in one transaction.
+        """Does what `read_inputs` and `Ledger.reserve` do, in one transaction.
 
-        Writes the entry and raises LeaseLost if `forget me` has removed words that the worker has read since its claim.
-        """
+        If `forget me` has removed words that the worker may have read since its claim, writes the entry and raises
+        LeaseLost."""
         ...
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...
@@ -442,7 +442,7 @@ DeliverySlot = Literal["status", "stream", "answer", "ask", "file", "notice"]
 
 
 REPLY_ORDINALS = 1_000_000
-"""The places in the outbox that each reply of a run has: those of its second one begin here."""
+"""The number of ordinals that each reply of a run may use in the outbox. Those of its second reply begin here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -502,8 +502,8 @@ class Deliveries(Protocol):
     async def claim(
         self, run_id: str, worker_id: str, *, platforms: Container[str] | None = None
     ) -> DeliveryLease | None:
-        """Returns None if another living worker delivers the run, if the run has nothing left to deliver, or if it is
-        on none of the platforms."""
+        """Claims the right to deliver the run. Returns None if another living worker delivers it, if nothing is left to
+        deliver, or if it is on none of the platforms."""
         ...
 
     async def plan_deliveries(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
@@ -580,10 +580,10 @@ class Schedules(Protocol):
     """Schedules and their firings. The database decides that each time fires once, whichever process sees it first."""
 
     async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: ScheduleChange) -> bool:
-        """Stores the schedule in place of the one with its id; if that is in another place, its pending firing is
-        dropped. `change` names what was done, for the audit log. Returns False, and stores nothing, if it would be one
-        too many for its owner or workspace, if a new one has the id of another, or if one to be changed is gone, or one
-        to be resumed is active already.
+        """Stores the schedule, or replaces the stored one with its id. If that one is at another address, its pending
+        firing is dropped. `change` names the action for the audit log. Returns False, and stores nothing, if the owner
+        or the workspace would have too many schedules, if a new schedule has a known id, if a schedule to change is
+        gone, or if one to resume is active already.
 
         Proposals count until they are `PROPOSAL_DAYS` old."""
         ...
@@ -604,7 +604,8 @@ class Schedules(Protocol):
         ...
 
     async def time_of_work(self) -> datetime | None:
-        """Returns the time by the database's clock if `due` or `take_pending` may return something then, else None."""
+        """Returns the database's current time if `due_schedules` or `take_pending` may return something now, else
+        None."""
         ...
 
     async def due_schedules(self, now: datetime, may_fire: Callable[[Schedule], bool]) -> tuple[DueSchedule, ...]:
@@ -616,18 +617,17 @@ class Schedules(Protocol):
         self, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
     ) -> Firing | None:
         """Moves the schedule on to the plan's next time, and stores a firing for `due_at`: the schedule's time, or now
-        if somebody asks for a firing.
+        if a user asks for a firing.
 
         Returns None if another process was first, if a firing is pending, or if the schedule was changed, paused or
-        deleted.
-        """
+        deleted."""
         ...
 
     async def begin_event(
         self, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
     ) -> Firing | EventRefusal:
-        """Stores a firing for the event, which this process claims for so long, or returns why the event begins
-        nothing. Each event begins a task once."""
+        """Stores a firing for the event, claimed by this process for `claim_seconds`. If the event starts no task,
+        returns the reason instead. Each event starts a task at most once."""
         ...
 
     async def triggers(self, place: Address | None = None) -> tuple[Schedule, ...]:
@@ -639,8 +639,8 @@ class Schedules(Protocol):
         ...
 
     async def in_group(self, firing: Firing) -> Firing | None:
-        """Returns the firing with the thread that an earlier event of its group has opened, or as it is if it is the
-        first. Returns None while an earlier one is pending."""
+        """Returns the firing with the thread that an earlier event of its group has opened, or unchanged if no event
+        has. Returns None while an earlier firing of the group is pending."""
         ...
 
     async def record_announcement(self, firing: Firing, message_ref: str) -> bool:
@@ -648,5 +648,5 @@ class Schedules(Protocol):
         ...
 
     async def close(self, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
-        """Ends a pending firing, and deletes a schedule that was its last."""
+        """Ends a pending firing. Deletes its schedule if that has ended."""
         ...

@@ -63,9 +63,9 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 
 @contextmanager
 def call_every(seconds: float, call: Callable[[], None], *, after_seconds: float) -> Generator[None]:
-    """Context manager: until the block ends, calls `call` after `after_seconds` and then every so many `seconds`.
+    """Context manager: until the block ends, calls `call` after `after_seconds`, and then at intervals of `seconds`.
 
-    A timer costs less than a task that sleeps, which counts because each turn and call has one."""
+    A timer costs less than a task that sleeps, which matters because each turn and each tool call has one."""
     loop = asyncio.get_running_loop()
 
     def call_again() -> None:
@@ -154,10 +154,11 @@ def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def boot_seconds() -> float:
-    """Returns seconds since the machine started, with those in which it was suspended, where the system counts them.
+    """Returns the seconds since the machine started, including the time for which it was suspended if the system counts
+    that.
 
-    `time.monotonic` stands still on Linux while a machine is suspended: what was held before would seem to be held
-    still, although another machine has taken it over."""
+    On Linux, `time.monotonic` stops while a machine is suspended. A lease would then seem to be held although another
+    machine has taken it over."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
