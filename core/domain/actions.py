@@ -47,10 +47,9 @@ class Action:
     """What a user did on a chat platform.
 
     `dedupe_key` identifies the event, so a redelivered event has the same key. `sent_at` is by the platform's clock, so
-    that actions compare with messages and with each other. It is None if the platform does not say it; such an action
-    comes live or not at all. `message_ref` is the platform's id of the message that was written, changed or reacted to.
-    `is_addressed` is false for words in a thread that may be meant for other people.
-    """
+    that actions compare with messages and with each other. It is None if the platform does not report it; such an
+    action arrives live or not at all. `message_ref` is the platform's id of the message that was written, changed or
+    reacted to. `is_addressed` is false for words in a thread that may be meant for other users."""
 
     address: Address
     dedupe_key: str
@@ -74,14 +73,13 @@ class IncomingMessage(Action):
 
     `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the message
     requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a slash
-    command, or is a direct message; `is_by_name` if it calls the agent by its name, which counts in its own threads.
-    `is_to_others` is true if it begins with a mention of another person or replies to another person's message.
-    `reply_ref` is the message that it replies to. `edited_at` is when this version of the text was written, if it is an
-    edit. With `is_about_message`, `message_ref` is somebody's message that the request is about. `is_missed` is true if
-    it was read from the history. An automatic message is nobody's words of now, such as a task that was scheduled: it
-    begins work, and answers and approves nothing. `prepare` is awaited after a new run is stored and before a worker
-    begins it.
-    """
+    command, or is a direct message. `is_by_name` is true if the message calls the agent by its name, which counts in
+    the agent's own threads. `is_to_others` is true if the message begins with a mention of another user or replies to
+    another user's message. `reply_ref` is the message that it replies to. `edited_at` is when this version of the text
+    was written, if the message was edited. With `is_about_message`, `message_ref` is a user's message that the request
+    is about. `is_missed` is true if the message was read from the history. `is_automatic` is true if no user has
+    written the message just now, as with a scheduled task: it starts work, but answers and approves nothing. `prepare`
+    is awaited after a new run is stored and before a worker begins it."""
 
     kind: ClassVar[InputKind] = "message"
     sent_at: datetime

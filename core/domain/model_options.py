@@ -26,8 +26,8 @@ THINKING_TOKENS = {"minimal": 1_024, "low": 4_096, "medium": 8_192, "high": 16_3
 
 
 class ModelOptions(BaseModel):
-    """What is left out stays as the provider has it. `extra` are further fields of the request, for example
-    `{"thinking": {"type": "enabled", "budget_tokens": 4000}}`."""
+    """Options of a model call. An option that is not set keeps the provider's default. `extra` holds further fields of
+    the request, for example `{"thinking": {"type": "enabled", "budget_tokens": 4000}}`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,7 +40,7 @@ class ModelOptions(BaseModel):
     )
 
     def replaced_by(self, other: "ModelOptions") -> "ModelOptions":
-        """Returns these options, with those of `other` in their place where it sets them."""
+        """Returns these options, overridden by those that `other` sets."""
         fields = other.model_dump(exclude_none=True)
         extra = {**self.extra, **other.extra}
         return self.model_copy(update={**fields, "extra": extra})
@@ -55,7 +55,7 @@ class ModelOptions(BaseModel):
                 return THINKING_TOKENS.get(self.effort or "none", 0)
 
     def __str__(self) -> str:
-        """The options as people see them, or an empty string if none is set."""
+        """Returns the options as users see them, or an empty string if none is set."""
         fields = self.model_dump(exclude_none=True, exclude={"extra"})
         parts = [f"{name.replace('_', ' ')} {value}" for name, value in fields.items()]
         return ", ".join((*parts, *sorted(self.extra)))

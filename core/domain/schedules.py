@@ -21,10 +21,10 @@ TASK_CHARACTERS_MAX = 2000
 WHEN_CHARACTERS_MAX = 300
 SECONDS_BETWEEN_MIN = 300
 FAILURES_MAX = 3
-"""So many runs that fail one after the other pause a schedule."""
+"""A schedule is paused after this many failed runs in a row."""
 FAILING = f"its last {FAILURES_MAX} runs failed"
 LATE_SECONDS = 600
-"""A firing that comes this much later than planned says so."""
+"""A firing that begins this much later than planned tells users so."""
 _TIMES_CHECKED = 100
 _TIMES_SHOWN = 3
 _YEARS_MAX = 10
@@ -49,9 +49,9 @@ _DATES_OF = ("BYMONTH", "BYMONTHDAY")
 COMMANDS: Mapping[str, str] = {"Run now": "run", "Pause": "pause", "Edit": "edit", "Delete": "delete"}
 """What users do with an armed schedule: the words of the command `schedules`, by the labels of their buttons."""
 PROPOSAL_COMMANDS: Mapping[str, str] = {"Schedule it": "resume", "Delete": "delete"}
-"""The same for one that nobody has armed yet."""
+"""The same for a proposal, which nobody has armed yet."""
 PROPOSAL_DAYS = 7
-"""How long one that nobody arms counts as a schedule of its workspace."""
+"""How long a proposal that nobody arms counts as a schedule of its workspace."""
 NUMBER_MAX = 1000
 TOO_OFTEN = f"A schedule may run every {SECONDS_BETWEEN_MIN // 60} minutes at most."
 _DURATION = TypeAdapter(timedelta)
@@ -66,12 +66,13 @@ EventRefusal = Literal["gone", "duplicate", "too_often", "failing"]
 many tasks within an hour, or its last ones failed."""
 EVENTS_PER_HOUR_MAX = 60
 EVENT_DAYS_KEPT = 7
-"""How long an event is known, so that it begins nothing twice and that what belongs to it goes to its thread."""
+"""How long an event is remembered, so that it starts no task twice, and so that later events of its group use its
+thread."""
 BODY_CHARACTERS_MAX = 20_000
 NEVER = datetime.max.replace(microsecond=0, tzinfo=UTC)
 _ON = "ON:"
 _TONES = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
-"""What events leave out of an emoji: its style and its skin tone."""
+"""The parts of an emoji that events leave out: its style and its skin tone."""
 _EMOJI = re.compile(r":?([^\s:]{1,100}):?")
 _KINDS_WRITTEN = "ON:POST, ON:EMOJI name, or ON:APP id"
 
@@ -82,10 +83,10 @@ class WrongTime(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """When a schedule is due: the next local time, without an offset, and the rule that leads on from there.
+    """When a schedule is due: the next local time, without an offset, and the rule for the times after it.
 
-    `rule` is an RFC 5545 rule without its name, or "" for once. It has no COUNT: that became UNTIL.
-    """
+    `rule` is an RFC 5545 rule without its name, or "" for once. It has no COUNT, because COUNT is converted to
+    UNTIL."""
 
     rule: str
     next_local: datetime
@@ -111,7 +112,8 @@ class Timing:
                 yield replace(self, next_local=local)
 
     def after(self, now: datetime) -> "tuple[Timing | None, int]":
-        """Returns the first timing after that instant, or None if there is none, and how many are not after it."""
+        """Returns the first timing after that instant, or None if there is none, and how many timings come before
+        it."""
         passed = 0
         for passed, timing in enumerate(self.following()):
             if timing.due_at > now:
@@ -121,15 +123,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerEvent:
-    """Something that happened and may begin the task of a trigger.
+    """Something that happened and may start the task of a trigger.
 
-    `key` identifies it: a second one with the same key begins nothing. The task works in the thread of `address`, or in
-    one of its own if that has no `thread_key`, or in that of an earlier event of the same `group`. `message_ref` is the
-    chat message that it is about, and `happened_at` when it was posted, if the platform says so. With `repeat_seconds`,
-    its key is known for so long only: it may happen again. `emoji` is the name or the character of a reaction, and
-    `app_ids` are those of the app that wrote the message. `title` and `body` are what a hook was called with. Nothing
-    of it is a user's request.
-    """
+    `key` identifies the event: a second event with the same key starts nothing. With `repeat_seconds`, the key is
+    remembered only for that long, so the event may happen again. The task works in the thread of `address`. If the
+    address has no `thread_key`, it works in the thread of an earlier event of the same `group`, or in a new one.
+    `message_ref` is the chat message that the event is about, and `happened_at` when it was posted, if the platform
+    reports that. `emoji` is the name or the character of a reaction, and `app_ids` are the ids of the app that wrote
+    the message. `title` and `body` are what a hook was called with. None of this is a user's request."""
 
     kind: TriggerKind
     address: Address
@@ -147,12 +148,12 @@ class TriggerEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """What begins a task in place of a time: a post in the channel, an app's message, an emoji on a message, or a call
+    """What starts a task instead of a time: a post in the channel, an app's message, an emoji on a message, or a call
     of a hook.
 
     `pattern` is the emoji's name, the app's id and words of its message, or the field in a hook's body that names the
-    thread. `nonce` makes the secret of a hook its own. Like a Timing it has a rule and is due at some time: never.
-    """
+    thread. `nonce` makes the secret of each hook unique. Like a Timing, a trigger has a rule and a due time, but the
+    time never comes."""
 
     kind: TriggerKind
     pattern: str = ""
@@ -194,8 +195,8 @@ class Trigger:
         return self, 0
 
     def matches(self, event: TriggerEvent, apps: Collection[str]) -> bool:
-        """Whether the event in its channel is what the trigger waits for. `apps` are the ids of those that may begin
-        work."""
+        """Returns whether the trigger waits for this event in its channel. `apps` are the ids of the apps that may
+        start work."""
         if self.kind != event.kind or (event.app_ids and event.app_ids.isdisjoint(apps)):
             return False
         match self.kind:
@@ -213,13 +214,12 @@ When = Timing | Trigger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A task that starts by itself at a time or on an event. Until a person arms it, it is only proposed.
+    """A task that starts by itself at a time or on an event. Until a user arms it, it is only a proposal.
 
-    `address` is the chat thread that it continues, or, with an empty `thread_key`, the channel in which each firing
-    opens a thread. `owner` armed it: its runs have the owner's rights at that time. `thread_id` is the conversation in
-    which it was armed, if that is still there. `armed_at` is when somebody created, changed or resumed it. A schedule
-    that the program paused says in `problem` why.
-    """
+    `address` is the chat thread that the task continues. If it has an empty `thread_key`, it is the channel in which
+    each firing opens a thread. `owner` armed the schedule: its runs have the owner's rights at the time of the run.
+    `thread_id` is the conversation in which it was armed, if that still exists. `armed_at` is when a user created,
+    changed or resumed it. `problem` says why the program has paused it."""
 
     schedule_id: str
     address: Address
@@ -258,12 +258,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """One time at which a schedule begins its task. `missed` counts the times before it that nobody was there for.
+    """One time at which a schedule starts its task. `missed` counts the due times before it at which no process was
+    running.
 
-    `message_ref` is the message that announces it, once that is posted, or that an event is about, and `run_id` its
-    run. With a `note` it is skipped, and the note is posted to the thread of the run before, which `run_id` is then.
-    `event_key`, `thread_key`, `group_key`, `title` and `body` are those of the event that began it.
-    """
+    `message_ref` is the message that announces the firing, once it is posted, or the message that an event is about.
+    `run_id` is its run. With a `note`, the firing is skipped, and the note is posted in the thread of the run before,
+    which `run_id` then names. `event_key`, `thread_key`, `group_key`, `title` and `body` are those of the event that
+    started the firing."""
 
     firing_id: str
     schedule: Schedule
@@ -306,10 +307,10 @@ class DueSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringPlan:
-    """What happens now that a schedule is due: a firing, or a pause, and when it is due next (None: never again).
+    """What happens now that a schedule is due: a firing or a pause, and when the schedule is due next (None: never
+    again).
 
-    With `expires_question`, the question of the firing before is no longer asked.
-    """
+    With `expires_question`, the question of the firing before is no longer asked."""
 
     next: When | None
     missed: int = 0
@@ -430,7 +431,8 @@ def format_time(local: datetime) -> str:
 
 
 def is_quiet(now: datetime, time_zone: str, hours: tuple[int, int] | None) -> bool:
-    """Whether it is now between the two hours of the day in the time zone. They may lie around midnight."""
+    """Returns whether the time is now between the two hours of the day in the time zone. The range may include
+    midnight."""
     if hours is None:
         return False
     first, last = hours

@@ -13,10 +13,10 @@ from core.domain.json import JsonObject
 from core.domain.outside_text import safe_file_name, single_line
 
 QUESTION_CHARACTERS_MAX = 1500
+"""A question and its preface are posted as one message if they are not longer than this."""
 WORDS_COMPARED_MIN = 8
 SHARED_MIN = 0.85
-"""Two texts with at least this many words count as equal if they share this part of their words."""
-"""A question and its preface are posted as one message if they are not longer than this."""
+"""Two texts count as equal if the longer one has at least that many words and they share this part of their words."""
 _WORD = re.compile(r"\w+")
 _NOT_OF_A_TYPE = re.compile(r"[^\w.+/;= -]")
 
@@ -261,8 +261,8 @@ class ListedThread:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadParticipants:
     """Who has written in a thread, except the agent. `is_known` is false if others may have written before the agent
-    joined. `heard_at` is when the newest message was sent that was not meant for the agent, and `requested_at` is when
-    the newest one was sent that was."""
+    joined. `heard_at` is when the newest message that was not meant for the agent was sent, and `requested_at` is when
+    the newest one that was meant for it was sent."""
 
     participants: tuple[Person, ...] = ()
     is_known: bool = True
@@ -402,8 +402,8 @@ class Reply:
 
     @property
     def whole_text(self) -> str:
-        """The preface and the text. If one contains the words of the other, or nearly all of them at about the same
-        length, only that one."""
+        """The preface and the text. If one of them repeats the words of the other, or nearly all of them at about the
+        same length, returns only one of the two."""
         preface, text = _words(self.preface), _words(self.text)
         if text in preface:
             return self.preface

@@ -77,8 +77,8 @@ def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence
 
 
 def _are_usable(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> bool:
-    """Whether each call has a usable id of its own, as those of a history that stayed with one provider have. Every
-    request looks at its whole history, so this is kept short."""
+    """Returns whether each call has a usable id of its own, as in a history that stayed with one provider. Kept short,
+    because every request checks its whole history."""
     ids: list[JsonValue] = []
     for message in messages:
         if isinstance(calls := message.get("tool_calls"), list):

@@ -91,7 +91,8 @@ class AnswerReader:
     )  # fmt: skip
 
     def __init__(self, origin: ReasoningOrigin, late_thinkers: set[str], *, is_library: bool = False) -> None:
-        """`late_thinkers` are the models whose last answer had only the end mark of its thinking, kept up to date."""
+        """`late_thinkers` are the models whose last answer contained only the end mark of its thinking. The reader
+        updates the set."""
         self._reasoning = ReasoningCollector(origin, is_library=is_library)
         self._model, self._late_thinkers = origin.model, late_thinkers
         self._finish = ""

@@ -50,7 +50,7 @@ class RequestEncoder:
         self.cached_bytes = 0
 
     def adapt_to_refusal(self, request: ModelRequest, refusal: str) -> bool:
-        """Returns whether the request has changed, because the service's error message says something new about it.
+        """Adapts later requests to the service's error message. Returns whether this has changed anything.
 
         If the model does not support an option or a field of messages, later requests to it omit the option, or send it
         under its other name. If it demands `reasoning_content` in every assistant message, they contain it."""

@@ -1,4 +1,5 @@
-"""Keeps a model's reasoning, and all else that only its provider understands, for later requests to the same model."""
+"""Keeps a model's reasoning, and everything else that only its provider understands, for later requests to the same
+model."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -78,8 +79,8 @@ class _Block:
 class ReasoningCollector:
     """Collects the reasoning and the unknown fields of one streamed answer in the format of OpenAI's chat API.
 
-    If the answer comes from the `is_library` litellm, only its unknown fields of calls are kept, and of messages what
-    it needs again, because it sends everything on to providers that may refuse it."""
+    With `is_library`, the answer comes from litellm. Of its unknown fields, only those of calls are kept, and those of
+    messages that litellm needs again, because litellm forwards everything to providers that may refuse it."""
 
     __slots__ = (
         "_blocks", "_calls", "_calls_started", "_characters", "_has_news",

@@ -196,7 +196,7 @@ class ResponsesReader:
         return (ToolCallDelta(index=place, arguments=self._halves.joined(place, text)),)
 
     def _item_done(self, item: dict[str, object], place: int) -> Sequence[ModelDelta]:
-        """Keeps the layout of the item. Returns what no event has told of it yet."""
+        """Stores the layout of the item. Returns the deltas that no earlier event has contained."""
         kind = str(item.get("type"))
         if kind not in self._places:
             return ()
