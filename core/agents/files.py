@@ -45,8 +45,8 @@ class AgentFiles:
     """All agent definitions: the shipped ones and those in the operator's folder.
 
     Changed files are read again. If a file becomes invalid, its last valid definition stays in use and the problem is
-    logged once. An agent whose file was never valid is left out, also if it would replace a shipped agent, whose rights
-    may be wider."""
+    logged once. An agent whose file was never valid is left out. So is a shipped agent that the file would replace,
+    because its rights may be wider."""
 
     known: KnownNames
     folder: Path | None = None

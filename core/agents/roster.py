@@ -51,8 +51,8 @@ class AgentVersions(Protocol):
     async def choose_agent(
         self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = ""
     ) -> None:
-        """Sets the agent for later runs of the thread at the address. If there is none, it is created, and begins with
-        the message with this id."""
+        """Sets the agent for later runs of the thread at the address. If there is no thread, it is created.
+        `begins_with` is the id of its first message."""
         ...
 
 

@@ -109,7 +109,7 @@ def review_text(plan: Plan, team: Mapping[str, str]) -> str:
 
 
 def step_text(plan: Plan, step: Step) -> str:
-    """Returns the prompt for the step's agent. `step.tries` includes the try that starts now."""
+    """Returns the prompt for the step's agent. `step.tries` includes the attempt that starts now."""
     again = f"\nThis is try {step.tries}. The one before it ended so: {step.result}\nTake another way.\n"
     return read_template("flow_step").format(
         plan=format_numbered_plan(plan),

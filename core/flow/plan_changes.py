@@ -94,7 +94,7 @@ def recorded_members(plans: Plans, run_id: str) -> Mapping[str, str]:
 
 
 def start_next_step(plan: Plan, key: str) -> Plan:
-    """Returns the plan with its next step in progress and one more try counted. `key` identifies the try."""
+    """Returns the plan with its next step in progress and one more attempt counted. `key` identifies the attempt."""
     step = next_step(plan)
     if step is None or step.status == "in_progress" or plan.stage == "closed":
         return plan
@@ -114,9 +114,9 @@ def mark_step_completed(plan: Plan, key: str, result: str, attachments: tuple[st
 
 
 def mark_step_failed(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
-    """Returns the plan after a failed try of the step in progress; unchanged if `key` is not that step's key.
+    """Returns the plan after a failed attempt at the step in progress; unchanged if `key` is not that step's key.
 
-    The step can be tried again, unless `is_last` is True: then it is blocked until people choose how to continue."""
+    The step can be attempted again, unless `is_last` is True: then it is blocked until users choose how to continue."""
     step = _ended(plan, key, replace(_NO_STEP, status="not_started", notes=short_note(why), result=why))
     if not is_last:
         return step
@@ -136,9 +136,9 @@ def block_open_step(plan: Plan, why: str) -> Plan:
 
 
 def resume_plan(plan: Plan, run_id: str) -> Plan:
-    """Returns the plan, continued by the given run. Blocked steps are tried again.
+    """Returns the plan, continued by the given run. Blocked steps are attempted again.
 
-    Their number of tries restarts at 0, except for a step that waited for an answer."""
+    Their number of attempts restarts at 0, except for a step that waited for an answer."""
     steps = list[Step]()
     for step in plan.steps:
         if step.status in ("blocked", "in_progress"):

@@ -122,7 +122,7 @@ def planning_tool(draft: PlanDraft) -> Tool[PlanningParams]:
 async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
     """Runs the planner to make a plan, and stores the default plan if the planner makes none.
 
-    Returns how the run ends if the planner asked people, answered without a plan, was stopped or reached the budget;
+    Returns how the run ends if the planner asked users, answered without a plan, was stopped or reached the budget;
     else None. `left` is the result that an earlier attempt of the run reached in this phase, or None."""
     draft = new_draft(flow, await flow.history())
     sign = FlowMessageTag(phase="plan", key=draft.plan_id)

@@ -21,7 +21,7 @@ from core.run.recorder import RunRecorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowPolicy:
-    """Limits of a flow: turns per phase, and tries per step. All turns also count towards the run's limit."""
+    """Limits of a flow: turns per phase, and attempts per step. All turns also count towards the run's limit."""
 
     plan_turns_max: int = 3
     step_turns_max: int = 40

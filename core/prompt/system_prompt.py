@@ -18,9 +18,9 @@ class RunPrompt:
     """What a run tells its model.
 
     `system` is the system prompt, which stays the same for the whole thread, so that the provider's prompt cache
-    remains valid. `state` maps names to texts that may differ between runs. Each is told once, and again when it has
-    changed. `began_at` is the time that the model is told, None for no time, and `time_zone` the time zone of users
-    whose own is unknown."""
+    remains valid. `state` maps names to texts that may differ between runs. Each text is told once, and again when it
+    has changed. `began_at` is the time that the model is told; if it is None, the model is told no time. `time_zone` is
+    used for users whose own is unknown."""
 
     system: str
     state: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -28,7 +28,7 @@ class RunPrompt:
     time_zone: str = ""
 
     def state_for(self, time_zone: str) -> Mapping[str, str]:
-        """Returns the state, with the time in the given time zone of a user, or in that of the installation."""
+        """Returns the state, with the time in the user's time zone, or in the default one if the user's is unknown."""
         if self.began_at is None:
             return self.state
         return {"time": time_text(self.began_at, time_zone, default=self.time_zone), **self.state}
