@@ -99,7 +99,7 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccess:
-    """Functions that call models and return their prices. `refused_tools` holds tools that a provider does not accept."""
+    """Functions that call models and return their prices. `refused_tools` are tools that a provider does not accept."""
 
     ask_model: AskModel
     price_of: PriceOf
