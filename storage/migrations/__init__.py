@@ -38,11 +38,11 @@ def migrate_connection(connection: Connection) -> None:
 
 
 def move_connection(connection: Connection, revision: str) -> None:
-    """Takes the schema to the revision, also back to an older one, in the transaction of the connection. Going back
-    drops the tables and columns that the older version does not have.
+    """Migrates the schema to the revision, which may be older, in the transaction of the connection. Going back drops
+    the tables and columns that the older version does not have.
 
-    Raises ConfigurationError if this version does not know the revision, and before it goes back if a process is alive.
-    """
+    Raises ConfigurationError if this version does not know the revision, or if the revision is older and a process is
+    still alive."""
     from alembic import command
 
     if connection.dialect.name == "postgresql":

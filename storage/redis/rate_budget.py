@@ -67,7 +67,7 @@ return 0
 
 
 class RateAllowance(Protocol):
-    """What one count in Redis is: `bots.delivery.rate_limiter.RateLimit` by its shape."""
+    """A limit that has a counter in Redis. `bots.delivery.rate_limiter.RateLimit` has this shape."""
 
     @property
     def key(self) -> str: ...
@@ -113,7 +113,7 @@ class RedisRateBudget(Generic[AllowanceT]):
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None, None]:
-        """Context manager: inside the block, this process learns of refusals of others."""
+        """Context manager: inside the block, this process receives the refusals of others."""
         async with self._streams.listen(_STREAM, StreamListener(self._note_refusal, lambda: None)):
             yield
 

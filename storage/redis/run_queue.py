@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 2.0
 GRACE_SECONDS = 1.0
-"""An entry that comes later still is lost, and the sweep finds its run."""
+"""An entry that arrives later than this is lost, and the sweep finds its run."""
 KEPT_MAX = 1_000
 _STOPS = "threadhand:stops"
 _STOPS_LENGTH_MAX = 1_000
@@ -28,15 +28,15 @@ _SEND = Failpoint("redis.send_stop")
 
 
 _ENQUEUE = "return redis.call('ZADD', KEYS[1], 'NX', redis.call('INCR', KEYS[2]), ARGV[1])"
-"""Adds a run behind all others, unless it waits already."""
+"""Adds a run behind all others, unless it is queued already."""
 
 
 class RedisRunQueue:
     """`core.ports.RunQueue`: a sorted set of runs, by the order of their arrival.
 
-    An entry is gone as soon as it is claimed: after that the lease in the database says who has the run, and the sweep
-    of the workers finds runs of dead ones. Entries that Redis does not accept are kept for claims of this process. The
-    sweep finds every run, so without Redis runs start late but are not lost."""
+    Claiming an entry removes it. After that, the lease in the database determines who has the run, and the workers'
+    sweep finds runs of dead workers. Entries that Redis does not accept are kept for claims of this process. The sweep
+    finds every run, so without Redis runs start late but are not lost."""
 
     def __init__(self, client: Redis, breaker: Breaker | None = None, *, name: str = "threadhand:runs") -> None:
         self._client = client

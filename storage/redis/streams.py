@@ -21,7 +21,7 @@ READ_SECONDS_MAX = 10.0
 """Added to the time a read may block. We use `asyncio.timeout`, because the timeouts of redis-py use
 `asyncio.wait_for`, which may swallow a cancellation on Python 3.11."""
 ANSWER_SECONDS_MAX = 0.5
-"""The longest that a message or a run waits for Redis."""
+"""The longest time that a message or a run waits for Redis."""
 AWAY_SECONDS = 5.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 PAUSE_SECONDS_MAX = 2.0
@@ -43,8 +43,8 @@ class RedisAway(RedisConnectionError):
 
 
 class Breaker:
-    """Calls that give up soon. After one that Redis does not answer, or refuses, it is not asked for some seconds, and
-    then by one call first."""
+    """A circuit breaker. Each call times out soon. After a call that Redis does not answer, or refuses, no calls are
+    made for some seconds. Then a single call tries whether Redis answers."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -52,7 +52,8 @@ class Breaker:
 
     @asynccontextmanager
     async def call(self) -> AsyncGenerator[None, None]:
-        """Context manager for one call. Raises RedisAway, or TimeoutError, an OSError, if it takes too long."""
+        """Context manager for one call. Raises RedisAway if no call is made, or TimeoutError, an OSError, if the call
+        takes too long."""
         if (was_away := self._away_until is not None) and self._clock() < self._away_until:
             raise RedisAway("redis did not answer a moment ago")
         if was_away:

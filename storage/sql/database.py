@@ -66,7 +66,8 @@ class Database(Protocol):
 
 
 class Store:
-    """A part of the database. A method that takes a connection becomes a transaction by `reads` or `writes`."""
+    """A part of the database. `reads` and `writes` turn a method that takes a connection into one that runs as a
+    transaction."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -112,8 +113,8 @@ async def read_all(
 
 
 class LimitedDatabase:
-    """A database of which its users run at most `transactions_max` transactions at once, so that connections stay
-    free for others. Closing the database is left to its owner."""
+    """Limits how many transactions its users run at once on a database, so that connections stay free for others. Its
+    owner closes the database."""
 
     def __init__(self, database: Database, transactions_max: int) -> None:
         self._database = database
@@ -190,9 +191,10 @@ async def opened_database(url: str) -> AsyncGenerator[Database]:
 
 
 async def migrate(url: str, *, revision: str = "") -> None:
-    """Upgrades the schema to the newest revision, or takes it to another one, also back.
+    """Migrates the schema to the newest revision, or to the given one, which may be older.
 
-    Raises ConfigurationError, also if the database is newer than this program, or in use when it is to go back."""
+    Raises ConfigurationError if the database cannot be used, if it is newer than this program, or if it is in use and
+    the given revision is older."""
     if not revision:
         await (await open_database(url)).close()
         return
@@ -230,8 +232,8 @@ def _make_folder(folder: Path) -> None:
 
 
 def _connect(url: URL) -> Database:
-    """Imports only the driver that the URL needs. Raises ConfigurationError for a file of a version that this
-    one does not know, without touching it."""
+    """Opens the database. Imports only the driver that the URL needs. Raises ConfigurationError, without touching the
+    file, if this version does not know the file's revision."""
     if url.get_backend_name() == "sqlite":
         from storage.sql.sqlite import SqliteDatabase
         from storage.sql.sqlite_file import check_file

@@ -99,13 +99,13 @@ def input_from_row(row: Row) -> ThreadInput:
 
 
 def input_to_row(action: StoredAction) -> RowValues:
-    """Returns the columns of an input that come from the action."""
+    """Returns the values of an input's columns that the action determines."""
     zone = action.person.time_zone or None
     return {**words_to_row(action), "kind": action.kind, "dedupe_key": action.dedupe_key, "author_time_zone": zone}
 
 
 def words_to_row(action: StoredAction) -> RowValues:
-    """Returns the columns that tell what was written, by whom and when."""
+    """Returns the values of the columns for what was written, by whom and when."""
     return {
         "message_ref": action.message_ref,
         "author_id": action.person.person_id,
@@ -126,8 +126,8 @@ def message_to_row(message: Message, sequence: int) -> RowValues:
 
 
 def event_from_row(row: Row, message: Message | None) -> RunEvent:
-    """Pass the stored message for a row without a body, which stands for `MessageAdded`. Raises ValueError without
-    it."""
+    """Pass the stored message for a row without a body, which stands for `MessageAdded`. Raises ValueError if there is
+    neither a body nor a message."""
     if row["body"] is not None:
         event = AGENT_EVENT.validate_json(row["body"])
     elif message is not None:

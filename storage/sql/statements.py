@@ -45,10 +45,10 @@ class _Plan(NamedTuple):
 
 
 class CompiledStatement:
-    """A statement with named parameters. State: its compiled text, parameters and columns for each dialect.
+    """A statement with named parameters. Caches its compiled text, parameters and columns for each dialect.
 
-    Pass a function of the dialect's name if the statement differs between databases. All rows passed to an INSERT must
-    have the same columns."""
+    If the statement differs between databases, pass a function that returns it for the dialect's name. All rows passed
+    to an INSERT must have the same columns."""
 
     def __init__(self, statement: Statement | Callable[[str], Statement]) -> None:
         self._statement = statement
@@ -197,7 +197,8 @@ def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callabl
 
 
 def lock_name(connection: Connection, name: str) -> None:
-    """Makes others that lock the name wait for the end of the transaction. SQLite has one writer at a time."""
+    """Makes other transactions that lock the same name wait until this one ends. Does nothing on SQLite, which has one
+    writer at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(name))))
 
@@ -218,12 +219,13 @@ def insert_or_replace(
 
 
 def is_at(table: Table, selection: Selection) -> list[ColumnElement[bool]]:
-    """Returns the conditions of the selection's place on a table with the columns of an address."""
+    """Returns the conditions that select the rows of the selection's place in a table with the columns of an
+    address."""
     place = {name: getattr(selection, name) for name in ("platform", "workspace_id", "channel_id")}
     return [table.c[name] == value for name, value in place.items() if value is not None]
 
 
 def position_tuple(position: Position) -> Tuple:
-    """Returns the position, to compare a tuple of columns with."""
+    """Returns the position as a tuple that can be compared with a tuple of columns."""
     at, row_id = position
     return tuple_(literal(at, UtcDateTime()), literal(row_id, SanitizedText()))

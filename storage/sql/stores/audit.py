@@ -86,7 +86,7 @@ def record_act(connection: Connection, action: AuditAction, at: Address, by: Per
 def record_in_thread(
     connection: Connection, action: AuditAction, thread: Thread, by: Person | None, **others: str
 ) -> None:
-    """Records an act in a conversation. Without `by` it is the program's own act and is not recorded."""
+    """Records an act in a conversation. Without `by`, the program itself acted, which is not recorded."""
     if by is not None:
         record_act(connection, action, thread.address, by, thread_id=thread.thread_id, **others)
 

@@ -172,8 +172,8 @@ _NEXT_INPUT = CompiledStatement(
 
 
 def insert_thread(connection: Connection, address: Address, *, title: str = "", begins_with: str = "") -> Thread:
-    """`begins_with` is the id of its first message. If that is also the key of the chat thread, nobody has written in
-    it before."""
+    """`begins_with` is the id of the thread's first message. If it is also the key of the chat thread, nobody has
+    written there before."""
     now = datetime.now(UTC)
     thread = Thread(
         thread_id=new_id(),
@@ -225,7 +225,7 @@ def read_open_ask(connection: Connection, thread_id: str) -> Ask | None:
 
 
 def read_next_input(connection: Connection, thread_id: str) -> ThreadInput | None:
-    """Returns the first input that no run has taken up."""
+    """Returns the first input that no run has read."""
     row = _NEXT_INPUT.fetch_first(connection, {"thread": thread_id})
     return input_from_row(row) if row else None
 
@@ -273,13 +273,13 @@ _UNREAD = CompiledStatement(
 
 
 def _begun_after(moment: datetime) -> Select[tuple[str]]:
-    """The threads whose first request was sent after that time, by the platform's clock."""
+    """Selects the threads whose first request was sent after that time, by the platform's clock."""
     return select(runs.c.thread_id).where(runs.c.number == 1, runs.c.requested_at > moment)
 
 
 def _refs_to_mark() -> Select[tuple[str]]:
-    """Of the pairs of a message and a run of the thread that it requested, or that has read it, the newest of each
-    message. Those that a run read although they may be meant for other users are left out."""
+    """Selects the messages that the run requested or has read, unless a later run of the thread was requested by the
+    same message or has read it. Leaves out messages that may have been meant for other users."""
     this = select(runs.c.thread_id, runs.c.number).where(runs.c.run_id == bindparam("of_run"))
     run, other = this.cte(), runs.alias()
     requested = select(other.c.request_ref.label("ref"), other.c.number).join(run, run.c.thread_id == other.c.thread_id)
@@ -422,7 +422,7 @@ class SqlConversations(Store):
 
     async def erase_person(self, address: Address, person_id: str) -> ErasedCounts:
         place = address.platform, address.workspace_id, person_id
-        # messages last, because a run may make them of inputs meanwhile
+        # messages last, because a run may turn inputs into messages meanwhile
         counts = await self.database.write(_FORGET, lambda c: erase_rows(c, *place))
         after, changed = "", 0
         while True:

@@ -82,7 +82,8 @@ _EARLIER = CompiledStatement(
     )
     .limit(1)
 )
-"""Open deliveries of earlier runs in the same chat thread, in which `new` may have begun another conversation since."""
+"""Selects an open delivery of an earlier run in the same chat thread, where `new` may have begun another conversation
+since."""
 _IN_PLAN = deliveries.c.run_id == bindparam("of_run")
 _PLANNED = CompiledStatement(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
 _PLANNED_BY = CompiledStatement(
@@ -213,7 +214,8 @@ class SqlDeliveries(Store):
 
     @writes(Failpoint("storage.reopen_rendering"))
     def reopen_delivery(self, connection: Connection, run_id: str) -> bool:
-        """Opens the rendering again. Locks its row first, as all transactions do. Another refusal will be told anew."""
+        """Opens the rendering again. Locks its row first, as all transactions do. Deletes the notice, so that users are
+        notified again of another refusal."""
         this = {"of_run": run_id}
         _HELD.fetch_tuples(connection, this)
         if not _REFUSED.fetch_tuples(connection, this):

@@ -38,7 +38,7 @@ FORGOTTEN = "forgotten"
 DENIED_IT = " denied it"
 DENIED = "Not run: a person denied it, whose words were removed at their request."
 _CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
-"""Answers to approvals that are no one's own words, and that a waiting run still has to read."""
+"""Answers to approvals that are button labels and nobody's own words. A waiting run still has to read them."""
 
 _NO_WORDS = {"author_id": "", "text": None}
 
@@ -57,7 +57,8 @@ def erase_thread(connection: Connection, thread_id: str) -> None:
 
 
 def erasure_place(platform: str, workspace_id: str) -> list[ColumnElement[bool]]:
-    """The threads from which a person is removed. In Discord, a person is the same in all servers."""
+    """Returns the conditions for the threads from which a person is removed. In Discord, a person is the same in all
+    servers."""
     place = [threads.c.platform == platform]
     return place if platform == "discord" else [*place, threads.c.workspace_id == workspace_id]
 
@@ -103,7 +104,7 @@ def erase_rows(connection: Connection, platform: str, workspace_id: str, person_
     change(schedules, "owner_id")
     change(feedback, "person_id")
     used = change(usages, "user_id", user_id=None)
-    # an id that belongs to nobody, because the sums of the channel and of the workspace stay
+    # a new id that belongs to nobody, because the sums of the channel and of the workspace stay
     change(usage_days, "user_id", user_id=new_id())
     return ErasedCounts(messages=heard, names=names, usage=used)
 
@@ -130,7 +131,7 @@ def _erase_denials(connection: Connection, person_id: str, thread_ids: Select[tu
 
 
 def _without_denial(fields: JsonObject, ask: Ask) -> JsonObject:
-    """Replaces the denial in each text; a text in which it was shortened is removed whole."""
+    """Replaces the denial in each text. A text that contains a truncated denial is removed completely."""
     reason, name = denial_reason(ask), answerer_name(ask)
 
     def new(text: JsonValue) -> JsonValue:

@@ -100,7 +100,7 @@ def store_input(
         # the next run keeps the agent of the one that asked, and its request, so that the reaction there is updated
         row = connection.execute(select(runs).where(runs.c.run_id == ask.run_id)).mappings().one_or_none()
         asking = run_from_row(row) if row else None
-    if asking is not None and asking.attempt == 0:  # the files of a request that was asked about
+    if asking is not None and asking.attempt == 0:  # adds the files of the request that the question was about
         taken = select(thread_inputs).where(thread_inputs.c.taken_by == asking.run_id)
         rows = connection.execute(taken.order_by(thread_inputs.c.position)).mappings()
         files = [file for row in rows for file in input_from_row(row).files]
@@ -175,8 +175,8 @@ def _asked(action: StoredAction, decision: Accept, snapshot: ThreadSnapshot | No
 
 
 def amend_input(connection: Connection, change: Change, decision: Accept, snapshot: ThreadSnapshot | None) -> Receipt:
-    """An edit changes an input that no run has taken up, or is passed as an input to the run that has read the message.
-    A deletion removes an input that no run has taken up.
+    """An edit changes an input that no run has read, or is passed as an input to the active run that has read the
+    message. A deletion removes an input that no run has read.
 
     Messages that never became an input, and those that an ended run has read, are left alone."""
     if snapshot is None:
@@ -217,7 +217,7 @@ def change_unread(connection: Connection, change: Change, thread_id: str) -> tup
     if isinstance(change, MessageDeleted):
         connection.execute(delete(thread_inputs).where(this))
         return True, readers
-    # a new id, so that a run that has read the old text does not take this one unread
+    # a new id, so that a run that has read the old text does not mark the new text as read
     changed: dict[str, object] = {"input_id": new_id(), "text": change.text, "sent_at": change.sent_at}
     connection.execute(update(thread_inputs).where(this).values(changed))
     return True, readers
@@ -230,8 +230,9 @@ _CLAIMED = CompiledStatement(select(claimed_keys).where(claimed_keys.c.dedupe_ke
 
 
 def _stored(dialect: str) -> Select[*tuple[Any, ...]]:
-    """Inputs outlive their keys, which are deleted after some weeks. In PostgreSQL, also locks a message without a
-    thread, so that its edits and deletions wait for it, and it for them."""
+    """Selects the stored input of a key, because inputs outlive their keys, which are deleted after some weeks. In
+    PostgreSQL, also locks a message that has no thread yet, so that the message and its edits and deletions wait for
+    each other."""
     stored = select(thread_inputs.c.thread_id, thread_inputs.c.taken_by.label("run_id"))
     has_key = thread_inputs.c.dedupe_key == bindparam("key")
     if dialect != "postgresql":
@@ -258,9 +259,9 @@ class SqlInbox(Store):
         message = None if thread else action.message_ref or None
         if (duplicate := _duplicate(connection, action.dedupe_key, message)) is not None:
             return duplicate
-        if message and isinstance(action, Change):  # of a message that may have made the thread now
+        if message and isinstance(action, Change):  # the message that it changes may have created the thread meanwhile
             thread = lock_thread_at(connection, action.address)
-        # an app of the chat may answer this one for ever; the clients of the HTTP API have shown its token
+        # two apps in a chat could answer each other forever; clients of the HTTP API have a token
         if action.actor.app_ids and action.person.is_app and _has_asked_enough(connection, action):
             log.warning("%s asks too often in %s", action.person.person_id, action.address.channel_id)
             return Receipt(decision=Ignore(reason="an app that asks too often"))
@@ -373,7 +374,7 @@ def _newer_version(connection: Connection, thread: Thread | None, action: Stored
 
 
 def _has_asked_enough(connection: Connection, action: StoredAction) -> bool:
-    """Whether the app has had its requests of the last minutes in this channel."""
+    """Returns whether the app has used up its requests of the last minutes in this channel."""
     place, since = action.address, action.acted_at - timedelta(seconds=APP_REQUESTS_SECONDS)
     taken = (
         select(func.count())

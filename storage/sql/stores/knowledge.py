@@ -63,7 +63,7 @@ class SqlKnowledge(Store):
 
     @writes(Failpoint("storage.knowledge_rename"))
     def rename(self, connection: Connection, scope: Scope, entry_id: str, name: str) -> None:
-        _lock(connection, _of(scope))  # if none has the name yet, two may be given it
+        _lock(connection, _of(scope))  # if no entry has the name yet, two entries may still get it
         mine = update(knowledge_entries).where(_of(scope), knowledge_entries.c.entry_id == entry_id)
         if connection.execute(mine.values(name=name)).rowcount:
             connection.execute(_others_named(scope, name, entry_id))

@@ -40,10 +40,11 @@ from storage.sql.tables import leases, renderings, runs, threads, workers
 
 WORKER_GONE_SECONDS = 4.0
 CLAIMABLE_RUNS_MAX = 500
-"""More than a worker can take up at once. Waking a long queue completely every second would waste time."""
+"""More than a worker can start at once. Putting every run of a long queue into the run queue each second would waste
+time."""
 SUSPECT_DEATHS_MIN = 3
-"""A worker runs only one at a time of the runs with so many deaths, so that a poison run takes no harmless run with it
-that merely was on the same workers. A finished turn resets the count."""
+"""A worker executes at most one run with this many deaths at a time, so that a poison run cannot kill harmless runs
+that happen to be on the same workers. A finished turn resets the count."""
 
 _IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id == runs.c.run_id)
 _HEARTBEAT = Failpoint("storage.heartbeat")
@@ -67,8 +68,9 @@ _IS_CLAIMABLE = or_(runs.c.status == "queued", (runs.c.status == "running") & no
 
 
 def _claimable_runs() -> Select[tuple[str]]:
-    """Channels and users take turns, and so do workspaces: a run's place counts the runs before it, those under way
-    included, in its channel or by its requester, whichever are more."""
+    """Selects the claimable runs in the order in which to start them. Channels and users take turns, and so do
+    workspaces. A run's place is the number of runs before it, including running ones, in its channel or by its
+    requester, whichever is larger."""
     workspace = (threads.c.platform, threads.c.workspace_id)
 
     def place(*group: ColumnElement[str]) -> ColumnElement[int]:
@@ -79,7 +81,7 @@ def _claimable_runs() -> Select[tuple[str]]:
             runs.c.run_id,
             *workspace,
             threads.c.channel_id,
-            # runs that nobody asked for are nobody's
+            # runs without a requester do not share one
             func.coalesce(runs.c.requester_id, runs.c.run_id).label("requester_id"),
             case((_IS_CLAIMABLE, 1), else_=0).label("is_claimable"),
         )
@@ -261,7 +263,7 @@ class SqlStopRequests(Store):
         sent_at = at or datetime.now(UTC)
         thread = lock_thread_of_run(connection, run_id)
         if thread is None or read_thread_at(connection, thread.address) != thread:
-            return None  # `new` or `forget` has let the conversation go: nobody could reach its run
+            return None  # `new` or `forget` has unbound the conversation, so nobody could reach its run
         old = read_newest_run(connection, thread.thread_id)
         if old is None or old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
             return None

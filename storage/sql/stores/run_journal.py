@@ -171,8 +171,8 @@ class SqlRunJournal(Store):
     def sweep_events(
         self, connection: Connection, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
     ) -> int:
-        """Deletes the events of some runs that ended that long ago and are shown completely. Returns how many were
-        deleted, 0 if none are left."""
+        """Deletes the events of some runs that ended that long ago and whose deliveries are complete. Returns how many
+        events were deleted, 0 if none are left."""
         some = (  # in primary key order, which follows time, so that only the start of the index is read
             select(run_events.c.run_id)
             .distinct()
@@ -238,7 +238,7 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
     if entry.usage:
         # model calls outside turns are booked without a turn id
         answered = next((usage.model for usage in reversed(entry.usage) if usage.turn_id), None)
-        # before the sums of the day: who erases a person locks the rows in this order, too
+        # before the daily sums, because the erasure of a person locks the rows in this order, too
         _SETTLE.execute(connection, {"run": lease.run_id, "answered": answered})
         add_usage(connection, entry.usage, held.budget_place, {"thread_id": lease.thread_id, "run_id": lease.run_id})
     if entry.taken_input_ids:

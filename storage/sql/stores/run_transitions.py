@@ -64,8 +64,8 @@ def insert_queued_run(
     the thread.
 
     `agent_id` is the agent requested by name, or that of the run this one continues. `requested_at` is when the action
-    that leads to the run was sent. What an unknown person says goes on with the requester of the run before, who also
-    pays for it."""
+    that leads to the run was sent. If the requester's id is unknown, the run gets the requester of the previous run,
+    whose budget then pays for it."""
     now = datetime.now(UTC)
     if requester is not None and not requester.person_id and (before := read_newest_run(connection, thread.thread_id)):
         requester = before.requester
@@ -103,9 +103,9 @@ def touch_thread(connection: Connection, thread_id: str, *, state: str | None = 
 
 
 def request_stop(connection: Connection, snapshot: ThreadSnapshot, *, until: datetime | None) -> None:
-    """Asks the thread's active run to stop. Ends it at once if no worker has begun it; a run that waits for an approval
-    is queued again, so that a worker ends it. The stop covers the request, and what was sent until that time, or so far
-    (None). The caller must lock the thread."""
+    """Asks the thread's active run to stop. Ends it at once if no worker has begun it. If the run waits for an
+    approval, queues it again, so that a worker ends it. The stop covers the request and the messages that were sent up
+    to `until`, or up to now if it is None. The caller must lock the thread."""
     run, thread_id = snapshot.active_run, snapshot.thread.thread_id
     if run is None:
         return
@@ -151,7 +151,7 @@ def ask_before_run(connection: Connection, run: Run) -> None:
 
 
 def _keep_unread_inputs(connection: Connection, run: Run, *others: Message, until: datetime | None = None) -> None:
-    """Adds the inputs that are unread and were sent until then, and the other messages, to the history of a run that no
+    """Adds the unread inputs that were sent up to `until`, and the other messages, to the history of a run that no
     worker executes."""
     waiting = (thread_inputs.c.thread_id == run.thread_id) & thread_inputs.c.taken_by.is_(None)
     if until is not None:
@@ -167,7 +167,7 @@ def _keep_unread_inputs(connection: Connection, run: Run, *others: Message, unti
 
 
 def end_unstarted_run(connection: Connection, run: Run, *, message: str = "") -> None:
-    """Ends a queued run that no worker has claimed, as stopped. What is unread still leads to another run."""
+    """Marks a queued run that no worker has claimed as stopped. Unread inputs still lead to another run."""
     connection.execute(
         update(runs)
         .where(runs.c.run_id == run.run_id)
@@ -323,7 +323,7 @@ def _insert_ask(connection: Connection, lease: Lease, text: str, options: Sequen
 
 
 def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None) -> RunEnd:
-    """Queues a run of the ended run's agent for inputs that the ended run did not take up."""
+    """Queues a run of the ended run's agent for inputs that the ended run did not read."""
     waiting = read_next_input(connection, thread_id)
     thread = read_thread(connection, thread_id) if waiting else None
     if waiting is None or thread is None:
@@ -386,7 +386,8 @@ class SqlAsks(Store):
 
     @writes(Failpoint("storage.expire_approvals"))
     def expire_approvals(self, connection: Connection, *, older_than_hours: float) -> tuple[str, ...]:
-        """Expires approvals that are open for so long, and queues their runs to end. Returns the run ids."""
+        """Expires approvals that have been open for that long, and queues their runs, so that a worker ends them.
+        Returns the run ids."""
         asked_before = datetime.now(UTC) - timedelta(hours=older_than_hours)
         old = _APPROVALS.where(pending_asks.c.state == "open", pending_asks.c.created_at < asked_before).order_by(
             pending_asks.c.thread_id

@@ -76,19 +76,19 @@ class SqlSchedules(Store):
         of_owner = and_(in_workspace, schedules.c.owner_id == schedule.owner.person_id)
         if _count(connection, of_owner) >= limits.per_person:
             return False
-        # all direct messages on Discord are one workspace, where strangers would use up each other's
+        # all direct messages on Discord are one workspace, where strangers would use up each other's limit
         if not place.is_direct and _count(connection, in_workspace) >= limits.per_workspace:
             return False
         before, is_new = _find(connection, schedule.schedule_id), change in ("created", "proposed")
-        if is_new is not (before is None):  # a deleted one is not changed, and a name belongs to who had it first
+        if is_new is not (before is None):  # a deleted one is not changed, an id is not taken over
             return False
         if before is None:
             if insert_or_skip(connection, schedules, [schedule_to_row(schedule)]) != 1:
                 return False
         else:
-            if change == "resumed" and before.state == "active":  # it belongs to who was first
+            if change == "resumed" and before.state == "active":  # another user was first to resume it
                 return False
-            if before.address != place:  # what was announced there is not found here
+            if before.address != place:  # an announcement in the old place is not found in the new one
                 _drop_pending(connection, schedule.schedule_id)
             insert_or_replace(connection, schedules, schedule_to_row(schedule))
         _record(connection, schedule, by, change)
@@ -161,7 +161,7 @@ class SqlSchedules(Store):
             schedules.c.next_local == next_local,
             schedules.c.state != "proposed",
         ]
-        if due_at == schedule.timing.due_at:  # otherwise somebody asked for it, also while it is paused
+        if due_at == schedule.timing.due_at:  # otherwise a user asked for the firing, even of a paused one
             this.append(schedules.c.state == "active")
         pending = and_(firings.c.schedule_id == schedule.schedule_id, _THIS_PENDING)
         if connection.execute(select(schedules.c.schedule_id).where(*this).with_for_update()).first() is None:
@@ -182,7 +182,7 @@ class SqlSchedules(Store):
         )
         if not _insert(connection, firing, claimed_until):
             return None
-        if next_local == "":  # events are known for some days
+        if next_local == "":  # firings of events are kept for some days
             return firing
         of_schedule = and_(firings.c.schedule_id == schedule.schedule_id, firings.c.state != "pending")
         newest = select(firings.c.firing_id).where(of_schedule).order_by(firings.c.due_at.desc()).limit(FAILURES_MAX)

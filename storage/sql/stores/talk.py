@@ -1,5 +1,5 @@
-"""What users say to each other in the agent's threads and of its answers, the follow modes that they chose, and what
-edits and deletions have made of messages."""
+"""Stores what users write to each other in the agent's threads, their feedback on answers, the follow modes that they
+chose, and the newest versions of messages that were edited or deleted."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +27,7 @@ from storage.sql.tables import deliveries, follow_modes, heard_messages, message
 from storage.sql.tables import feedback as feedback_rows
 
 VERSION_AGE_MAX = timedelta(hours=1)
-"""How long a message may come after its edit or its deletion. Slack sends messages again for less."""
+"""How much later than its edit or its deletion a message may arrive. Slack redelivers messages for less time."""
 _WRITTEN = union_all(
     *(
         select(
@@ -167,7 +167,8 @@ def keep_version(connection: Connection, thread_id: str | None, change: MessageE
 
 
 def read_newer_version(connection: Connection, message: IncomingMessage) -> MessageVersion | None:
-    """Returns what a change that came before the message has made of it, unless this text of it is as new."""
+    """Returns the newer version of a message whose edit or deletion arrived before it, or None if the text of the
+    message is as new."""
     row = _VERSION.fetch_first(connection, {**address_parameters(message.address), "ref": message.message_ref})
     written_at = message.edited_at or message.sent_at
     if row is None or not (row["is_deleted"] or row["sent_at"] > written_at):

@@ -186,7 +186,7 @@ def reserve(connection: Connection, run_id: str, place: BudgetPlace, call: Plann
     of_day, of_run, reserved = sums[:_WIDTH], sums[_WIDTH:-_WIDTH], sums[-_WIDTH:]
     spending = replace(_spending_from(of_day, place), run=_spent(of_run), changed_limits=changed)
     is_granted = find_exhausted(call.budget, spending.plus_reserved(_spending_from(reserved, place))) is None
-    most = call.most if is_granted else Spent()  # a call that died with its worker may have left one
+    most = call.most if is_granted else Spent()  # otherwise clears what a call whose worker died may have left
     values = {"of_run": run_id, "tokens": most.tokens, "microdollars": round(most.cost_usd * 1e6)}
     _UPDATE_RESERVED.execute(connection, values)
     return Reservation(spending, is_granted=is_granted)

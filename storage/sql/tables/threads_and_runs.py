@@ -82,7 +82,7 @@ class InboundCursorRow(SQLModel, table=True, defer_build=True):
 
 
 class ThreadInputRow(SQLModel, table=True, defer_build=True):
-    """`taken_by` is the run that took the input up; `position` orders the inputs of a thread."""
+    """`taken_by` is the run that has read the input; `position` orders the inputs of a thread."""
 
     __tablename__ = "thread_input"
     __table_args__ = (Index("ix_thread_input_order", "thread_id", "position", unique=True),)
