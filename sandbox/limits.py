@@ -21,7 +21,7 @@ class SandboxLimits:
     disk_free_bytes_min: int = 512 * MEBIBYTE
     memory_free_bytes_min: int = 128 * MEBIBYTE
     sandboxes: int = 0
-    """How many may run at a time; 0: as many as `sandbox_capacity` finds."""
+    """How many sandboxes may run at a time. 0: as many as `sandbox_capacity` returns."""
 
     def rlimits(self) -> dict[str, int]:
         """The RLIMIT_* values that the program inside sets on itself before anything else runs."""

@@ -100,7 +100,7 @@ class RunningSandboxes:
         self._held_by_runs: set[str] = set()
         self._used_at: dict[str, float] = {}
         self._waiting: dict[str, tuple[float, float]] = {}
-        """By thread, when it was first refused, and when last."""
+        """By thread: when it was first refused a sandbox, and when it was last refused one."""
         self._start = start
         self._on_lost = on_lost
         self._link = link
@@ -245,7 +245,7 @@ class RunningSandboxes:
         return machine is not None and thread_id not in self._held_by_runs and not machine.connection.is_busy
 
     def _forget_waiting(self, now: float) -> None:
-        """Forgets the threads that no longer ask."""
+        """Forgets the threads that no longer ask for a sandbox."""
         for thread_id, (_, refused_at) in tuple(self._waiting.items()):
             if now - refused_at > GIVEN_UP_SECONDS:
                 del self._waiting[thread_id]

@@ -89,7 +89,7 @@ class _Process:
     connection: Connection
     workspace: Workspace
     has_fetched: bool = False
-    """Nobody sees what it fetches over the network of the host. It promises nothing anyway."""
+    """Nothing observes what it fetches over the network of the host. This provider promises nothing anyway."""
 
     async def on_hello(self) -> None:
         return

@@ -79,7 +79,7 @@ class BrowserClient:
 
 
 class BrowserTakeoverClient:
-    """Satisfies `core.ports.Hands`."""
+    """Satisfies `core.ports.TakeoverConnection`."""
 
     def __init__(self, stream: CallStream) -> None:
         self._stream = stream

@@ -35,7 +35,7 @@ class DockerCommands:
     limits: SandboxLimits = field(default_factory=SandboxLimits)
 
     def name(self, thread_id: str) -> str:
-        """Names the container, and the volume with its files. Docker accepts every thread id."""
+        """Returns the name of the container and of the volume with its files. Docker accepts every thread id."""
         return f"threadhand-{hashlib.sha256(self.home.encode()).hexdigest()[:12]}-{thread_id}"
 
     def labels(self, thread_id: str) -> list[str]:
@@ -57,7 +57,8 @@ class DockerCommands:
         ]  # fmt: skip
 
     def trial_run(self) -> list[str]:
-        """Runs bash and Python of the image once with all the flags, and prints what is installed."""
+        """Returns the command that runs bash and Python of the image once with all the flags, and prints what is
+        installed."""
         python = f"import sys; sys.version_info >= (3, 9) or sys.exit(1)\n{SCRIPT}"
         return [
             "run", "--rm", *self.hardening_flags(), "--user", USER, "--entrypoint", "bash", self.image,
@@ -68,7 +69,8 @@ class DockerCommands:
         return ["volume", "create", *self.labels(thread_id), self.name(thread_id)]
 
     def chown_volume(self, thread_id: str) -> list[str]:
-        """Makes the sandbox user the owner of the volume. Docker creates volumes as root's."""
+        """Returns the command that makes the sandbox user the owner of the volume, because Docker creates volumes as
+        root's."""
         return [
             "run", "--rm", *self.hardening_flags(), "--cap-add", "CHOWN", "--user", "0:0",
             *self._mount(thread_id), "--entrypoint", "chown", self.image, USER, WORKSPACE,
@@ -87,14 +89,14 @@ class DockerCommands:
         return ["exec", "--interactive", "--user", USER, "--workdir", WORKSPACE, container, *command]
 
     def stop(self, thread_id: str) -> list[str]:
-        """Succeeds if there is no container."""
+        """Returns the command that removes the container. It succeeds if there is no container."""
         return ["rm", "--force", self.name(thread_id)]
 
     def forget(self, thread_id: str) -> list[str]:
         return ["volume", "rm", "--force", self.name(thread_id)]
 
     def list_thread_ids(self) -> list[str]:
-        """Prints one line for each thread that has a container."""
+        """Returns the command that prints one line for each thread that has a container."""
         wanted = f"label={HOME_LABEL}={self.home}"
         return ["ps", "--all", "--filter", wanted, "--format", f'{{{{.Label "{THREAD_LABEL}"}}}}']
 

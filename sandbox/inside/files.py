@@ -21,7 +21,7 @@ def printable_name(name: str) -> str:
 
 
 def stored_name(path: str) -> str:
-    """Reverses `printable_name`."""
+    """Returns the file name that `printable_name` has made printable."""
     if "\\x" not in path:
         return path
     import re  # imported late, because most names do not need it
@@ -37,7 +37,7 @@ class open_parent_folder:  # noqa: N801 - a context manager
     root).
 
     Links are followed while they stay inside. Raises CallError if one leads out, OSError if a folder is missing. Unless
-    `is_exact`, a name that is not there stands for the one name that looks the same."""
+    `is_exact`, a name that does not exist is replaced by the only name in the folder that looks the same."""
 
     def __init__(
         self, root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True, is_exact: bool = False

@@ -52,7 +52,7 @@ def become_bash(folder: str, source: int, script: str, environment: dict[str, st
 
 
 def _prefer_oom_kill() -> None:
-    """Lets the kernel kill a command before the program inside when memory runs out."""
+    """Makes the kernel kill a command rather than the program inside when memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")

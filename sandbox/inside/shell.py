@@ -140,7 +140,8 @@ def refused(error: OSError) -> CallError:
 
 
 class Command:
-    """`exit_code` is None while it runs. `on_end` are called once it has ended."""
+    """A command of a session. `exit_code` is None while it runs. The callbacks in `on_end` are called once it has
+    ended."""
 
     def __init__(self, loop: EventLoop, files: OutputFiles, shell: Shell, *, name: str, text: str) -> None:
         self._loop = loop

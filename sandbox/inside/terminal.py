@@ -60,7 +60,7 @@ class Terminal:
         self._type()
 
     def drop_inputs(self) -> None:
-        """Types nothing more of what was written."""
+        """Discards the text that was not typed yet."""
         while self._inputs:
             self._end_input(self._inputs[0])
 

@@ -118,7 +118,7 @@ def install_program(place: Path, python: Path | None = None, *, at: str | None =
 
 
 def is_reachable(path: Path, *, drops_user: bool) -> bool:
-    """Whether the jail's user can enter all folders up to the path, and read it."""
+    """Returns whether the jail's user can enter all folders up to the path, and read it."""
     path = Path(os.path.realpath(path))
     if not path.exists():
         return False

@@ -43,7 +43,7 @@ class ThreadNetwork:
         return NetworkLimits(_hosts(fields.get("commands", ())), _hosts(fields.get("browser", ())))
 
     def record_refusal(self, host: str) -> None:
-        with suppress(OSError), self._refused_file.open("a") as file:  # then the model is not told
+        with suppress(OSError), self._refused_file.open("a") as file:  # only the model's note is lost
             if file.tell() < REFUSED_BYTES_MAX:
                 file.write(f"{host}\n")
 

@@ -69,7 +69,7 @@ LOSSES = {
     "expired": "The saved files of this conversation have expired. A fresh, empty sandbox has started: create again "
     "what is still needed.",
 }
-"""What the thread's next run is told, by the tag of the new sandbox, which other processes see, too."""
+"""What the thread's next run is told, by the tag of the new sandbox, which other processes can read."""
 TOLD = "told"
 
 CREATE = Failpoint("modal.create")
@@ -238,7 +238,8 @@ class ModalSandboxProvider:
     async def _join(
         self, thread_id: str, record: SandboxRecord
     ) -> tuple[ModalRunningSandbox | None, modal.Sandbox | None]:
-        """Connects to the thread's sandbox, if need be again: others may use it while calls fail in passing."""
+        """Connects to the thread's sandbox. Tries again after a temporary failure, because others may use the
+        sandbox."""
         sandbox = None
         for _ in range(JOINS):
             sandbox = await self._find_running(record.provider_ref)
