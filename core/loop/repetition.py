@@ -41,8 +41,7 @@ class RepetitionDetector:
     def notes(self, heard: Sequence[Message]) -> tuple[str, ...]:
         """Returns notes for the model's next turn: a warning if the run repeats itself.
 
-        New messages from people reset the count, because trying the same steps again may then make sense.
-        """
+        New messages from users reset the count, because trying the same steps again may then make sense."""
         if heard:
             self._turns.clear()
             self._repeats = 0

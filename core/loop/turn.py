@@ -53,10 +53,10 @@ from core.tasks import call_every
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """The result of a turn. `text` is the part of the response that people may read. If there are `outcomes`, the model
+    """The result of a turn. `text` is the part of the response that users may read. If there are `outcomes`, the model
     must see them in another turn.
 
-    With `approval` the turn is unfinished: it waits for people, and history repair completes it with their answer."""
+    With `approval` the turn is unfinished: it waits for users, and history repair completes it with their answer."""
 
     finish_reason: FinishReason
     text: str

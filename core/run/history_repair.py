@@ -168,10 +168,9 @@ def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
 
 
 def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
-    """Returns whether the call still needs an approval request, because the program stopped before asking people.
+    """Returns whether the call still needs an approval request, because the program stopped before asking users.
 
-    Returns False for a call that is no longer valid, because its result will be an error.
-    """
+    Returns False for a call that is no longer valid, because its result will be an error."""
     if (
         record.state != "awaiting"
         or not needs_question(repair.answer, record.turn_id, record.index)

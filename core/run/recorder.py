@@ -146,7 +146,7 @@ class RunRecorder:
         self._pending.heard_refs.extend(message_refs)
 
     def leave_reply(self, drafts: Sequence[DeliveryDraft]) -> None:
-        """Adds the deliveries of a reply to the next commit. The run goes on."""
+        """Adds the deliveries of a reply to the next commit. The run continues."""
         self._pending.deliveries.extend(drafts)
         self.emit(ReplyLeft())
 
