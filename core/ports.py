@@ -153,7 +153,7 @@ class Browser(Protocol):
         ...
 
     def take_over(self) -> AbstractAsyncContextManager[TakeoverConnection]:
-        """Context manager: inside the block a person controls the browser, and every `act` fails."""
+        """Context manager: inside the block a user controls the browser, and every `act` fails."""
         ...
 
 
@@ -331,8 +331,8 @@ class Sandbox(Protocol):
         ...
 
     async def link(self, port: int) -> str | None:
-        """Returns the port's URL at the sandbox's provider, which works for everyone who has it, or None if there is
-        none."""
+        """Returns the URL of the port at the sandbox's provider, or None if there is none. The URL works for everyone
+        who has it."""
         ...
 
     async def interrupt(self) -> None:

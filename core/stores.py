@@ -81,8 +81,8 @@ class Inbox(InboundCursors, Protocol):
         ...
 
     async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
-        """Claims a key for an event that is not input, for example a command, and records `act` in the audit log.
-        Returns False, and records nothing, if the key was claimed before."""
+        """Claims a key for an event that is not input, for example a command, and records the entry `act` in the audit
+        log. Returns False, and records nothing, if the key was claimed before."""
         ...
 
     async def is_claimed(self, dedupe_key: str) -> bool: ...
@@ -299,9 +299,8 @@ class JournalEntry:
     last.
 
     `started` calls are inserted and `finished` calls are updated. `taken_input_ids` name the inputs that the messages
-    contain, and `heard_refs` the messages that people wrote to each other. `agent` is set when the run begins to work
-    as that agent version. `deliveries` are those of a reply that the run leaves while it goes on.
-    """
+    contain, and `heard_refs` the messages that users wrote to each other. `agent` is set when the run begins to work as
+    that agent version. `deliveries` are those of a reply that the run leaves while it continues."""
 
     messages: tuple[Message, ...] = ()
     started: tuple[ToolCallRecord, ...] = ()
@@ -322,8 +321,7 @@ NOTHING_NEW = JournalEntry()
 class RunResult:
     """How a run ended, and what remains to be delivered. A reply of kind "ask" leaves the thread waiting.
 
-    `yields_to_input`: the run goes on instead if people wrote something that it has not read.
-    """
+    `yields_to_input` means that the run continues instead if users wrote something that it has not read."""
 
     status: Literal["completed", "failed", "stopped"]
     finish_reason: FinishReason | None

@@ -35,7 +35,8 @@ async def cancel(task: asyncio.Task[ResultT]) -> None:
 
 
 async def repeat(work: Callable[[], Awaitable[object]], seconds: float, failure: str) -> Never:
-    """Awaits `work` every so many seconds. Its errors are logged with `failure` and do not end the repetition."""
+    """Awaits `work` again and again, after a pause of that many seconds. Its errors are logged with `failure` and do
+    not end the repetition."""
     while True:
         await asyncio.sleep(seconds)
         try:

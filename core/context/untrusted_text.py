@@ -80,8 +80,8 @@ def wrap_untrusted(text: str, *, source: str) -> str:
 
 
 def wrap_message(text: str, *, author: str) -> str:
-    """Returns a person's message between markers that do not occur in it, so that its text cannot end it and go on in
-    the name of another author."""
+    """Returns a user's message between markers that do not occur in it, so that its text cannot end the message and
+    continue in the name of another author."""
     mark = _mark_for(text)
     name = " ".join(re.sub(r'[<>"]', "", author).split())
     return f'<message from="{name}" mark="{mark}">\n{text}\n</message mark="{mark}">'

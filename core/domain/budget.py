@@ -34,9 +34,8 @@ Limits = Mapping[BudgetScope, Limit]
 class Budget:
     """Limits for one run, and limits for a UTC day of a person, an app, a channel and a workspace.
 
-    Set `counts_unpriced` to False if calls without a cost are free. `has_admins` says whether people in chat can
-    change the limits.
-    """
+    Set `counts_unpriced` to False if calls without a cost are free. `has_admins` says whether the bot has admins, who
+    can change the limits in chat."""
 
     run: Limit = NO_LIMIT
     person: Limit = NO_LIMIT
@@ -99,8 +98,9 @@ _NOTHING = Spent()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What one run has cost, and what its requester, its channel and its workspace have cost today. The requester is
-    a person or an app. `changed_limits` are the limits that admins of the workspace have changed."""
+    """What one run has cost, and what its requester, its channel and its workspace have cost today. The requester is a
+    person or an app, so one of the two is zero. `changed_limits` are the limits that admins of the workspace have
+    changed."""
 
     run: Spent = _NOTHING
     person: Spent = _NOTHING
@@ -275,7 +275,7 @@ _AMOUNT_MAX = 1_000_000_000_000
 
 
 def is_limit(text: str) -> bool:
-    """Whether the text is the limit of a chat command."""
+    """Returns whether `parse_limit` accepts the text."""
     try:
         parse_limit(text)
     except ValueError:

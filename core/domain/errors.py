@@ -44,10 +44,9 @@ class FileChanged(ToolError):
 
 
 class RunError(ThreadhandError):
-    """Ends a run. `str(error)` is one plain sentence for the people in the thread.
+    """Ends a run. `str(error)` is one plain sentence for the users in the thread.
 
-    `detail` holds the technical facts for the operator's log and is never shown in a chat.
-    """
+    `detail` holds the technical facts for the operator's log and is never shown in a chat."""
 
     def __init__(self, public_message: str, *, detail: str = "") -> None:
         super().__init__(public_message)
@@ -59,10 +58,9 @@ class ModelError(RunError):
 
 
 class ModelUnavailable(ModelError):
-    """May pass later: rate limit, server fault, timeout, network.
+    """May succeed later: rate limit, server fault, timeout, network.
 
-    `is_late`: no answer came in time, so that the service may have done the work, and count it.
-    """
+    `is_late` means that no response came in time, so the service may have done the work and charge for it."""
 
     def __init__(
         self, public_message: str, *, detail: str = "", retry_after_seconds: float | None = None, is_late: bool = False
@@ -73,7 +71,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRejected(ModelError):
-    """Will not pass as it is: key, model name, request."""
+    """Will not succeed unless the key, the model name or the request is changed."""
 
 
 class AnswerRejected(ModelRejected):

@@ -44,6 +44,6 @@ class Installations(Protocol):
         ...
 
     async def leave_workspace(self, platform: str, workspace_id: str) -> tuple[str, ...]:
-        """Deletes the installation; for an organisation, also the memberships of its workspaces. Returns the ids of
-        their unfinished runs."""
+        """Deletes the installation. If it is that of an organisation, also deletes the memberships of the
+        organisation's workspaces. Returns the ids of their unfinished runs."""
         ...

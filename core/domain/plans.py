@@ -82,7 +82,7 @@ class PlanStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlansOfRun:
-    """A plan store that a run changes only while it holds its lease."""
+    """A plan store through which a run can change plans only while it holds its lease."""
 
     plans: PlanStore
     held: Lease

@@ -130,7 +130,8 @@ def wait_for_answer(plan: Plan, key: str) -> Plan:
 
 
 def block_open_step(plan: Plan, why: str) -> Plan:
-    """Returns the plan with the step in progress marked as blocked, for when a run ends. `why` is shown to users."""
+    """Returns the plan with the step in progress marked as blocked, for use when a run ends. `why` is shown to
+    users."""
     step = current_step(plan)
     return _with(plan, step, replace(step, status="blocked", notes=why)) if step else plan
 
@@ -156,7 +157,7 @@ def skip_step(plan: Plan, step: Step | None, note: str) -> Plan:
 
 
 def apply_answer(plan: Plan, choice: str | None, run_id: str, message_id: str) -> Plan:
-    """Returns the paused plan after people chose how to continue, or answered a step's question.
+    """Returns the paused plan after users chose how to continue, or answered a step's question.
 
     If `choice` is None and no step waits for an answer, the message stays unseen, so that the planner reviews it."""
     if choice == "stop":

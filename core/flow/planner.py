@@ -138,7 +138,7 @@ async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
 
 
 async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | None:
-    """Runs the planner on new messages from people, so that it can change the plan.
+    """Runs the planner on new messages from users, so that it can change the plan.
 
     Returns how the run ends, or None if the plan continues. `left` is the result of an earlier attempt, or None."""
     history = await flow.history()

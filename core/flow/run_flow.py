@@ -47,7 +47,7 @@ from core.tasks import Stopped
 from core.tools.tool import prepare_call
 
 Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]
-"""Returns the recorded tool calls of a run."""
+"""Returns the tool calls that a run has recorded."""
 
 
 async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> RunContext:
@@ -125,7 +125,7 @@ async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
         return await _Play(flow, mend).to_the_end()
     except (LeaseLost, StorageUnavailable):
         raise
-    except Exception:  # reported by the caller; the checklist must not show a step in progress for ever
+    except Exception:  # the caller reports the error; the checklist must not show a step in progress forever
         await block_open_steps(flow, BROKE_OFF)
         raise
 

@@ -199,10 +199,10 @@ class AnswerReader:
 
 
 def _chosen(choices: object) -> dict[str, object]:
-    """Returns the first choice of a chunk, because some servers send several that nobody asked for. If it has no calls,
-    it gets those of choices without text: Copilot's API sends a text and each of its calls as separate choices.
+    """Returns the first choice of a chunk, because some servers send several that nobody requested. If it has no calls,
+    it gets the calls of choices without text: Copilot's API sends a text and each of its calls as separate choices.
 
-    The chunks are not told apart by this index: some servers count the pieces of the only answer in it."""
+    The chunks are not distinguished by this index, because some servers count the pieces of the only answer in it."""
     known = cast("list[object]", choices) if isinstance(choices, list) else []
     if len(known) < 2:
         return json_fields(known[0] if known else None)
@@ -278,7 +278,7 @@ def parse_error_body(body: object, *, status: int = 0, retry_after_seconds: floa
         code = str(facts.get("code") or facts.get("type") or "")
         said = facts.get("message") or facts.get("detail") or facts.get("msg")
         message = str(said or ("" if code else facts or ""))
-        # beside the message, OpenRouter repeats the words of the upstream provider, and Gemini tells the wait
+        # besides the message, OpenRouter repeats the words of the upstream provider, and Gemini states how long to wait
         quoted = (json_fields(facts.get("metadata")).get("raw"), facts.get("details"))
         upstream = " ".join(str(one) for one in quoted if one)
         if failed := facts.get("failed_generation"):
@@ -321,8 +321,8 @@ class BodyReader(Protocol):
 class ServerSentEventReader:
     """Splits a stream of server-sent events into lines and reads the data of each event.
 
-    Lines end with LF, CR or CRLF. Each line of data is an event unless it is no JSON: then it goes on until a blank
-    line. Holds back an incomplete last line. `is_over` is True after the server has sent [DONE]."""
+    Lines end with LF, CR or CRLF. Each line of data is an event if it is JSON. Otherwise, the event continues up to a
+    blank line. Holds back an incomplete last line. `is_over` is True after the server has sent [DONE]."""
 
     __slots__ = ("_answer", "_event", "_pending", "_stray", "_unread_bytes", "is_over")
 

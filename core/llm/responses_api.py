@@ -214,8 +214,8 @@ class ResponsesReader:
         return self._arguments(item.get("arguments"), place)
 
     def _whole(self, body: dict[str, object]) -> list[ModelDelta]:
-        """Reads an answer that was not streamed, or the last event of a stream, which repeats all of it or is its only
-        one. The items are told apart by their order, because services do not all count them alike in events."""
+        """Reads an answer that was not streamed, or the last event of a stream, which repeats the whole answer or is
+        the only event. Matches items by their order, because services number them differently in events."""
         self._end = body
         if usage := json_fields(body.get("usage")):
             self._usage = parse_usage(usage)

@@ -99,9 +99,9 @@ async def stream_with_retries(
 class _Patience:
     """Limits how long the deltas of one answer may take, over all its attempts.
 
-    A model that is silent fails after `first_seconds` or at its deadline. Once any part of its response has arrived, it
-    works on the answer and has until a later deadline to begin it, and until a third one to go on with it; the client
-    itself ends a stream that falls silent for long.
+    A model that is silent fails after `first_seconds` or at its deadline. Once any part of its response has arrived,
+    the model counts as working on the answer. It then has until a later deadline to begin the answer, and until a third
+    one to continue it. The client itself ends a stream that falls silent for long.
 
     Times are those of the event loop. One timer serves all deltas of an attempt, because `asyncio.timeout` for each
     delta would double what a streamed answer costs."""
