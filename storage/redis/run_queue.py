@@ -126,8 +126,8 @@ _END = Failpoint("redis.end_handover")
 
 
 class RedisHandovers:
-    """Makes sure that one process hands a run over to a Modal function. A handover is open for a minute, or until the
-    function is done with the run. Without Redis each process knows only its own handovers."""
+    """Makes sure that only one process hands a run over to a Modal function. A handover is open for a minute, or until
+    the function is done with the run. Without Redis, each process can check only its own handovers."""
 
     def __init__(self, client: Redis, breaker: Breaker | None = None) -> None:
         self._client = client

@@ -34,9 +34,9 @@ class WalSync:
         self._error: OSError | None = None
 
     def begin(self) -> Future[None]:
-        """Returns the sync of every transaction committed so far. It raises OSError if the disk fails.
+        """Returns the sync of all transactions committed so far. It raises OSError if the disk fails.
 
-        The writing thread calls this, so that the sync goes on while the event loop wakes up."""
+        The writing thread calls this, so that the sync runs while the event loop wakes up."""
         with self._lock:
             if self._next is None:
                 self._next = self._executor.submit(self._sync)

@@ -1,4 +1,4 @@
-"""The audit log. Entries are written in the transaction of the act they record."""
+"""The audit log. Entries are written in the transaction of the action that they record."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -79,14 +79,14 @@ def insert_entry(connection: Connection, entry: AuditEntry) -> None:
 
 
 def record_act(connection: Connection, action: AuditAction, at: Address, by: Person, **others: str) -> None:
-    """Records an act of now. `others` are the remaining fields of the entry."""
+    """Records an action that happens now. `others` are the remaining fields of the entry."""
     insert_entry(connection, AuditEntry(action=action, actor=by, address=at, happened_at=datetime.now(UTC), **others))
 
 
 def record_in_thread(
     connection: Connection, action: AuditAction, thread: Thread, by: Person | None, **others: str
 ) -> None:
-    """Records an act in a conversation. Without `by`, the program itself acted, which is not recorded."""
+    """Records an action in a conversation. Without `by`, the program itself acted, which is not recorded."""
     if by is not None:
         record_act(connection, action, thread.address, by, thread_id=thread.thread_id, **others)
 

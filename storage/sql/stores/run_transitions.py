@@ -200,7 +200,7 @@ def close_ask(
         )
     )
     row = connection.execute(closed.returning(*pending_asks.c)).mappings().one()
-    # the run of an approval goes on, and keeps its status up to date itself
+    # the run of an approval continues, and keeps its status up to date itself
     # the rendering is locked first, in the order that deliveries are posted
     slots = ("ask", "status") if ask.kind == "question" else ("ask",)
     connection.execute(select(renderings.c.run_id).where(renderings.c.run_id == ask.run_id).with_for_update())
