@@ -73,8 +73,8 @@ class CallStream:
     """A call as a byte stream in both directions. `close` cancels the call. Reads wait without a limit, writes wait for
     credit.
 
-    `grant_credit` tells the other side that its data was taken; `send` sends a piece and is False when the call has
-    ended."""
+    `grant_credit` reports to the other side that its data was consumed. `send` sends a piece and returns False if the
+    call has ended."""
 
     flow: Flow
     grant_credit: Callable[[int], None]

@@ -47,7 +47,7 @@ class Connection:
         self._lost_because: str | None = None
         self._lost_message = LOST
         self.loss_was_reported = False
-        """Set once a caller that reports the error to somebody has received it."""
+        """True once a caller that reports the error to users or the model has received it."""
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pump = spawn(self._receive(), name=f"sandbox {label}")
 
@@ -77,7 +77,8 @@ class Connection:
         self, op: str, *, answer_seconds: float = ANSWER_SECONDS, is_housekeeping: bool = False, **fields: object
     ) -> JsonObject:
         """Calls the program inside and returns its result. Raises ToolError with the program's message if it refuses,
-        and LeaseLost if the fence is stale. With `is_housekeeping`, nobody is told if the sandbox is lost."""
+        and LeaseLost if the fence is stale. With `is_housekeeping`, a loss of the sandbox does not count as
+        reported."""
         channel, call = self._open(op, fields)
         call.is_housekeeping = is_housekeeping
         try:

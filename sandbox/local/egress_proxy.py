@@ -363,7 +363,7 @@ def _receive_listener(host_socket: socket.socket, label: str) -> socket.socket:
 
 def _receive_socket(host_socket: socket.socket, *, is_listening: bool) -> socket.socket | None:
     """Returns the TCP socket that the program inside has sent. Returns None for anything else, which only a compromised
-    program sends, or if this process has no free descriptor. Raises OSError, also if the program has ended."""
+    program sends, or if this process has no free descriptor. Raises OSError, for example if the program has ended."""
     data, descriptors, _, _ = socket.recv_fds(host_socket, MESSAGE_BYTES_MAX, 1)
     if not data:
         raise ConnectionResetError("the program inside has ended")

@@ -1,7 +1,7 @@
 """Builds the BPF filter of allowed system calls for bubblewrap's --seccomp.
 
-Everything that is not listed is refused, also calls that a later kernel adds. The list holds what shells, compilers,
-Python, Node.js, git, databases and Chromium need. Names and numbers are those of the kernel's
+Everything that is not listed is refused, including calls that a later kernel adds. The list holds what shells,
+compilers, Python, Node.js, git, databases and Chromium need. Names and numbers are those of the kernel's
 arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h."""
 
 import struct

@@ -231,7 +231,7 @@ STALE = {"code": "stale", "message": "another run uses this sandbox"}
 class ClientRelay:
     """Relays the frames of one client.
 
-    `is_newest` says whether a run with that fence may still act; readers have none."""
+    `is_newest` returns whether a run with that fence may still act. Readers have no fence."""
 
     def __init__(self, connection: Connection, writer: asyncio.StreamWriter, is_newest: Callable[[int], bool]) -> None:
         self._connection = connection

@@ -138,7 +138,7 @@ class ModalAccount:
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """Drops the cached app and image, because Modal no longer knows one of them."""
+        """Drops the cached app and image, because Modal no longer has one of them."""
         self._app = None
         if not self.is_building:
             self._building = None

@@ -204,8 +204,8 @@ class ModalSandboxProvider:
             log.warning("the sandbox of thread %s was not saved: %s", thread_id, error)
 
     async def _start(self, thread_id: str) -> ModalRunningSandbox:
-        """Returns a sandbox that has said hello. Creating it, starting the program inside and its hello share
-        `start_seconds`; a sandbox that takes longer goes on starting, and the next call joins it."""
+        """Returns a sandbox that has sent its hello. Creating it, starting the program inside and its hello share
+        `start_seconds`. A sandbox that takes longer continues to start, and the next call joins it."""
         try:
             async with asyncio.timeout(self._plan.start_seconds):
                 for attempt in range(1, ATTEMPTS + 1):
@@ -290,8 +290,8 @@ class ModalSandboxProvider:
     async def _create(
         self, thread_id: str, image: modal.Image, record: SandboxRecord | None, attempt: int
     ) -> modal.Sandbox | None:
-        """Returns the new sandbox, or the one that another worker or an earlier call has created. Looks the app up anew
-        if Modal no longer knows it."""
+        """Returns the new sandbox, or the one that another worker or an earlier call has created. Looks the app up
+        again if Modal no longer has it."""
         after = record.provider_ref if record else ""
         name = sandbox_name(thread_id, after=after, attempt=attempt)
         try:

@@ -162,7 +162,7 @@ class ModalSnapshots:
     async def find_saved_image(self, snapshot_ref: str) -> modal.Image | None:
         """Returns the image, or None if Modal no longer has it. Raises the SDK's errors.
 
-        One that was not found is not deleted later: if it is still there, people may get their files back by hand."""
+        An image that was not found is not deleted later. If it still exists, users may get their files back by hand."""
         app, client = await self._account.app(), await self._account.client()
         found = await look_up(lambda: modal.Image.from_id(snapshot_ref, client=client).build.aio(app))
         if found is None:
