@@ -10,19 +10,20 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from core.context.tokens import count_text, first_tokens
+from core.context.tokens import count_text, first_tokens, with_token_count
 from core.context.untrusted_text import clean_line
+from core.dialects.dialect import Dialect
 from core.domain.approval import TOO_LONG, Approval
 from core.domain.call_consent import Ask, Refuse, cause_of, judge_call
 from core.domain.errors import LeaseLost, RunError, StorageUnavailable, ToolError
-from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolStarted
+from core.domain.events import AgentEvent, MessageAdded, ToolFinished, ToolProgressed, ToolStarted
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
-from core.domain.messages import REASONING_KEY, Message, ToolCall
+from core.domain.messages import REASONING_KEY, Message, MessageType, ToolCall
 from core.domain.network import limit_network, opened_hosts
 from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, offer_addresses, read_now
 from core.domain.threads import Reply, ToolCallRecord
-from core.loop.run_context import RunContext
+from core.loop.run_context import RunContext, RunLog
 from core.ports import Sandbox
 from core.tasks import call_every
 from core.tools.shell import exit_code_of, session_left_by_call
@@ -139,7 +140,7 @@ class CallRunner:
             if index not in self._recorded:
                 record = self._record(index, outcome.call)
                 self.context.run_log.start_call(record, _started(record, outcome.call.name))
-                self.context.run_log.finish_call(end_record(record, outcome))
+                record_outcome(self.context.run_log, record, outcome)
         return self._approval_of(self.awaiting)
 
     def _approval_of(self, awaiting: Mapping[int, PreparedCall]) -> Approval:
@@ -227,7 +228,7 @@ class CallRunner:
         if outcome.outcome != "error":
             tools = self.context.tool_context
             await tools.todo.look(call, tools.sandbox, self.context.run_log.emit)
-        self.context.run_log.finish_call(end_record(record, outcome))
+        record_outcome(self.context.run_log, record, outcome)
         current = asyncio.current_task()
         if any(not task.done() for _, task in self._tasks if task is not current):
             await self.context.run_log.commit()
@@ -302,10 +303,13 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
     return outcome
 
 
-def end_record(record: ToolCallRecord, outcome: CallOutcome) -> ToolCallRecord:
-    """Returns the record of a finished call, with the sources of its result."""
+def record_outcome(run_log: RunLog, record: ToolCallRecord, outcome: CallOutcome) -> None:
+    """Records that the call has ended, with its result, the result's sources and the messages that came with it, such
+    as images. The next `commit` stores them together, so that no crash can separate them."""
+    for message in outcome.messages:
+        run_log.emit(MessageAdded(message=message))
     metadata: JsonObject = {**record.metadata, SOURCES_KEY: dump_sources(outcome.sources)}
-    return replace(record, state="finished", result=outcome.result, metadata=metadata)
+    run_log.finish_call(replace(record, state="finished", result=outcome.result, metadata=metadata))
 
 
 async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
@@ -387,7 +391,7 @@ def build_outcome(call: ToolCall, whole: ToolOutput) -> CallOutcome:
         outcome="completed" if whole.is_success else "failed",
         result=result,
         reply=whole.reply,
-        messages=whole.messages,
+        messages=tuple(map(with_token_count, whole.messages)),
         sources=whole.sources,
     )
 
@@ -415,3 +419,31 @@ def tool_finished_event(index: int, outcome: CallOutcome, tool_message_id: str) 
         tool_message_id=tool_message_id,
         terminates=outcome.reply is not None,
     )
+
+
+def result_message(
+    outcome: CallOutcome, assistant_message_id: str, turn_id: str, *, dialect: Dialect, context: ToolContext
+) -> Message:
+    """Returns the message with the result of a call, as the model receives it."""
+    metadata: JsonObject = {
+        "assistant_message_id": assistant_message_id,
+        "parsing_details": dialect.parsing_details(outcome.call),
+        SOURCES_KEY: dump_sources(outcome.sources),
+    }
+    content = dialect.result_content(outcome.call, outcome.result)
+    return turn_message("tool", content, turn_id, metadata, context=context)
+
+
+def turn_message(
+    kind: MessageType, content: JsonObject, turn_id: str, metadata: JsonObject, *, context: ToolContext
+) -> Message:
+    """Returns a message that a turn adds to the history of its thread."""
+    message = Message(
+        type=kind,
+        content=content,
+        is_llm_message=True,
+        thread_id=context.thread_id,
+        run_id=context.run_id,
+        metadata={**metadata, "thread_run_id": turn_id},
+    )
+    return with_token_count(message)

@@ -11,7 +11,6 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from core.context.alternation import with_passing_message
-from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, CallParser, CallProgress, DisplayText, ParsedPart
 from core.domain.answer_links import LinkGate, LinkRule, hide_links
 from core.domain.approval import Approval
@@ -29,11 +28,11 @@ from core.domain.events import (
 )
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
-from core.domain.messages import REASONING_KEY, Message, MessageType
-from core.domain.sources import SOURCES_KEY, dump_sources, join_sources
+from core.domain.messages import REASONING_KEY, Message
+from core.domain.sources import join_sources
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
-from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
+from core.loop.calls import CallOutcome, CallRunner, result_message, tool_finished_event, turn_message
 from core.loop.repetition import EndlessText
 from core.loop.run_context import AskModel, RunContext
 from core.model_usage import stream_with_charge, written_text
@@ -448,36 +447,24 @@ class Turn:
         if self._runner.reasoning is not None:
             content = {**content, REASONING_KEY: self._runner.reasoning}
         metadata: JsonObject = {"stream_status": "complete", **({CUT_OFF: True} if is_cut_off and not calls else {})}
-        message = self._message("assistant", content, {**metadata, **self.notes()})
+        metadata |= self.notes()
+        message = turn_message("assistant", content, self.turn_id, metadata, context=self.context.tool_context)
         self._add(replace(message, message_id=self.assistant_message_id))
 
     def _add_results(self, outcomes: Sequence[CallOutcome]) -> None:
         for index, outcome in enumerate(outcomes):
-            for extra in outcome.messages:
-                self._add(extra)
-            content = self.context.dialect.result_content(outcome.call, outcome.result)
-            details = self.context.dialect.parsing_details(outcome.call)
-            metadata: JsonObject = {
-                "assistant_message_id": self.assistant_message_id,
-                "parsing_details": details,
-                SOURCES_KEY: dump_sources(outcome.sources),
-            }
-            message = self._message("tool", content, metadata)
+            self._messages.extend(outcome.messages)
+            message = result_message(
+                outcome,
+                self.assistant_message_id,
+                self.turn_id,
+                dialect=self.context.dialect,
+                context=self.context.tool_context,
+            )
             self.context.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             self._add(message)
 
-    def _message(self, kind: MessageType, content: JsonObject, metadata: JsonObject) -> Message:
-        return Message(
-            type=kind,
-            content=content,
-            is_llm_message=True,
-            thread_id=self.context.tool_context.thread_id,
-            run_id=self.context.tool_context.run_id,
-            metadata={**metadata, "thread_run_id": self.turn_id},
-        )
-
     def _add(self, message: Message) -> None:
-        message = with_token_count(message)
         self._messages.append(message)
         self.context.run_log.emit(MessageAdded(message=message))
 

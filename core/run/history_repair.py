@@ -5,30 +5,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Literal
 
 from core.context.message_text import sources_of_message
-from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, Dialect, parse_message, visible_text
 from core.domain.approval import EXPIRED, Approval, Cause, is_one_by_one, needs_question, refusal_reason
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
-from core.domain.ids import new_id
-from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, Message, ToolCall
 from core.domain.network import opened_hosts
-from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, parse_sources
+from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, join_sources, parse_sources
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
     CAUSE_KEY,
     ENDING_TOOLS,
     NOT_THE_END,
     CallOutcome,
-    end_record,
     execute_call,
     failed_outcome,
     needs_look,
+    record_outcome,
+    result_message,
     tool_finished_event,
+    turn_message,
 )
 from core.loop.run_context import RunLog
 from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
@@ -96,7 +94,10 @@ async def repair_history(
         outcomes = list[CallOutcome]()
         for record in group:
             if record not in unasked:
-                outcomes.append(await _outcome(record, outcomes, repair))
+                outcome = await _outcome(record, outcomes, repair)
+                record_outcome(repair.run_log, record, outcome)
+                added.extend(outcome.messages)
+                outcomes.append(outcome)
         if assistant is None:
             # rebuilds the lost message from its calls; its text cannot be restored
             calls = [_call_of(record) for record in group]
@@ -106,15 +107,12 @@ async def repair_history(
             content = repair.dialect.assistant_content(text, calls)
             if kept := next((one.metadata[REASONING_KEY] for one in group if REASONING_KEY in one.metadata), None):
                 content = {**content, REASONING_KEY: kept}
-            assistant = _message("assistant", content, repair.context, message_id=assistant_id)
+            rebuilt = turn_message("assistant", content, turn_id, {}, context=repair.context)
+            assistant = replace(rebuilt, message_id=assistant_id)
             added.append(assistant)
             repair.run_log.emit(MessageAdded(message=assistant))
         if unasked:
-            # records the results of the other calls, so that the next attempt can add them to the history together with
-            # the results of these calls
-            others = (record for record in group if record not in unasked)
-            for record, outcome in zip(others, outcomes, strict=True):
-                repair.run_log.finish_call(end_record(record, outcome))
+            # the next attempt adds the recorded results to the history, together with the results of these calls
             asked = unasked[:1] if is_one_by_one(repair.answer, turn_id) else unasked
             to_approve = tuple(_prepare(record, repair).to_approve(record.index) for record in asked)
             repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
@@ -122,9 +120,7 @@ async def repair_history(
         never = _unrecorded_calls(assistant, group, repair)
         outcomes += [failed_outcome(call, NEVER_STARTED) for call in never]
         for index, outcome in enumerate(outcomes):
-            content = repair.dialect.result_content(outcome.call, outcome.result)
-            metadata: JsonObject = {"assistant_message_id": assistant_id, SOURCES_KEY: dump_sources(outcome.sources)}
-            message = _message("tool", content, repair.context, metadata=metadata)
+            message = result_message(outcome, assistant_id, turn_id, dialect=repair.dialect, context=repair.context)
             repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             repair.run_log.emit(MessageAdded(message=message))
             added.append(message)
@@ -233,9 +229,7 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
     repair.run_log.emit(ToolStarted(index=record.index, call_id=record.call_id, name=record.name, title=prepared.title))
     await repair.run_log.commit()
     by = repair.answer.answered_by if repair.answer else None
-    outcome = await execute_call(call, prepared, replace(repair.context, approved_by=by))
-    repair.run_log.finish_call(end_record(record, outcome))
-    return outcome
+    return await execute_call(call, prepared, replace(repair.context, approved_by=by))
 
 
 def _call_of(record: ToolCallRecord) -> ToolCall:
@@ -251,23 +245,3 @@ def _native_calls(message: Message) -> list[ToolCall]:
         for call in calls
         if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
     ]
-
-
-def _message(
-    kind: Literal["assistant", "tool"],
-    content: JsonObject,
-    context: ToolContext,
-    *,
-    message_id: str | None = None,
-    metadata: JsonObject | None = None,
-) -> Message:
-    message = Message(
-        type=kind,
-        content=content,
-        is_llm_message=True,
-        thread_id=context.thread_id,
-        run_id=context.run_id,
-        metadata=metadata or {},
-        message_id=message_id or new_id(),
-    )
-    return with_token_count(message)

@@ -37,7 +37,7 @@ from core.run.history_repair import (
     repair_history,
 )
 from core.tools.replies import complete
-from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
+from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet, prepare_call
 from tests.fakes.memory_run import MemoryRunLog
 from tests.support.narrow import require
 
@@ -97,10 +97,11 @@ class Repair:
             raise AssertionError("no sandbox is needed here")
 
         def tool(name: str, *, is_idempotent: bool = False, is_asked: bool = False) -> Tool[Text]:
-            async def run(_params: Text, context: ToolContext) -> str:
+            async def run(_params: Text, context: ToolContext) -> ToolOutput:
                 assert not is_asked or self.log.records["turn", "c0"].state == "started"
                 self.ran.append((name, context.approved_by))
-                return f"{name} ran"
+                image = Message(type="image_context", content={}, is_llm_message=False, thread_id="thread")
+                return ToolOutput(output=f"{name} ran", messages=(image,))
 
             return Tool(
                 name=name, effect="acts", reach=Reach("connects", targets=("b.example",)), params=Text, run=run,
@@ -178,7 +179,7 @@ async def test_a_call_has_one_result(
     repair = Repair(**settings)
     mended = await repair.play(record(call, state, metadata={SOURCES_KEY: FETCHED}, **changes))
     assert mended.ended is None
-    lost, result = mended.messages
+    *images, lost, result = mended.messages
     assert lost.message_id == "said"
     assert str(lost.content).count(call) == 1
     assert [part for part in [*parts, call] if part not in repair.results[0]] == []
@@ -191,10 +192,12 @@ async def test_a_call_has_one_result(
     approver = ALICE if is_asked and repair.answer else None
     assert repair.ran == ([(call, approver)] if runs else [])
     started = ["tool_started"] if runs and is_asked else []
-    around = ["turn_started", *started, "message_added", "tool_finished", "message_added", "turn_finished"]
+    assert len(images) == runs
+    image = ["message_added"] if runs else []
+    around = ["turn_started", *started, *image, "message_added", "tool_finished", "message_added", "turn_finished"]
     assert repair.log.kinds() == around
     assert repair.log.events[-1] == TurnFinished(turn_id="turn", is_mended=True)
-    assert repair.log.records["turn", "c0"].state == ("finished" if runs and is_asked else state)
+    assert repair.log.records["turn", "c0"].state == "finished"
     assert repair.context.opened_hosts == ({"host:b.example"} if runs or changes.get("result") == DONE else set())
 
 
@@ -267,7 +270,7 @@ async def test_a_lost_message_is_written_again_from_its_calls_and_is_the_newest_
     repair = Repair(dialect=dialect, history=[assistant({"content": "first"}, message_id="1")])
     thought: JsonObject = {REASONING_KEY: {"content": "hm"}}
     records = [record("write", metadata=thought), record("look", index=1)]
-    lost = (await repair.play(*records)).messages[0]
+    lost = next(each for each in (await repair.play(*records)).messages if each.type == "assistant")
     assert repair.log.events[0] == TurnStarted(turn_id="turn", number=2)
     assert (lost.content[REASONING_KEY], lost.run_id, lost.is_llm_message) == (thought[REASONING_KEY], "run", True)
     assert lost.token_count
