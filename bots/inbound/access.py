@@ -43,8 +43,8 @@ class AccessPolicy:
     or they are listed by ID. Members of a listed workspace do not count as strangers. A listed organisation covers all
     its workspaces. Admins always have access.
 
-    `apps` are the ids of apps whose mentions start runs where the lists for workspaces and channels match. No other
-    app has access, whatever the other lists say."""
+    `apps` are the ids of apps whose mentions start runs if the lists for workspaces and channels match. No other app
+    has access, whatever the other lists contain."""
 
     workspaces: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
@@ -56,9 +56,10 @@ class AccessPolicy:
     strangers: bool = False
 
     def is_admin(self, workspace_id: str, person_id: str, actor: ActorContext = MEMBER) -> bool:
-        """Whether the user is an admin. No app is one.
+        """Whether the user is an admin. An app is never an admin.
 
-        Members of other workspaces are admins only if listed as `WORKSPACE/USER` with the workspace they act in."""
+        Members of other workspaces are admins only if they are listed as `WORKSPACE/USER` with the workspace that they
+        act in."""
         if actor.app_ids:
             return False
         if f"{workspace_id}/{person_id}" in self.admins:
@@ -115,7 +116,7 @@ def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
 
 CODE_MINUTES = 60
 OPEN_CODES_MAX = 100
-"""Maximum number of users in a workspace with an open pairing code. A further one takes the place of the oldest."""
+"""Maximum number of users in a workspace with an open pairing code. Another user's code replaces the oldest one."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARACTERS = 8
 DISCORD_DIRECT_MESSAGES = "@me"
@@ -132,8 +133,9 @@ class AccessCheck:
     async def admits(self, action: UserAction) -> bool:
         """Returns whether the user has access.
 
-        Raises StorageUnavailable if the database cannot be used, and SurfaceUnclear, so that the action waits, if the
-        platform does not say who the user is. Users who expect an answer are refused instead."""
+        Raises StorageUnavailable if the database cannot be used. If the platform does not report who the user is,
+        raises SurfaceUnclear, so that the action is retried, but returns False for users who expect an immediate
+        response."""
         sentence, address = refusal_sentence(action, self.policy), action.address
         workspace_id = pairing_workspace(address)
         if sentence is None or (
@@ -178,7 +180,8 @@ class AccessCheck:
 
 
 def pairing_workspace(address: Address) -> str:
-    """Returns the workspace ID of a pairing. All of Discord shares one, because its direct messages have no server."""
+    """Returns the workspace ID under which a pairing is stored. On Discord this is a constant, because direct messages
+    belong to no server."""
     return DISCORD_DIRECT_MESSAGES if address.platform == "discord" else address.workspace_id
 
 
@@ -195,7 +198,7 @@ def _refusal_key(action: UserAction) -> str:
 
 
 def _expects_answer(action: UserAction) -> bool:
-    """Whether a person directs the action at the agent. Other actions are refused without a notice."""
+    """Whether a person directs the action at the agent. If not, it is refused without a notice."""
     if action.actor.app_ids:
         return False
     if isinstance(action, IncomingMessage | CommandCalled):

@@ -35,11 +35,13 @@ from core.domain.threads import (
 )
 
 MISSED_SECONDS_MAX = 3 * 86_400
-"""Messages that were sent longer ago, while no bot ran, are skipped: no one waits for an answer any more."""
+"""Messages older than this that were sent while the bot was offline are skipped, because nobody expects a reply any
+more."""
 LATE_SECONDS = 3_600
 DISCORD_EPOCH_SECONDS = 1_420_070_400.0
 READING_SECONDS = 1.5
-"""A yes that is sent sooner than this after a card was meant for something else: nobody can have read the card yet."""
+"""A yes that is sent sooner than this after a card was posted is not an answer to it, because nobody can have read the
+card yet."""
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 SHORT_HELP = (
     "Hello! Tell me what you need, for example “sum up this thread”; in a channel, mention me with it. Attach files if"
@@ -62,8 +64,8 @@ class RunButtonPressed(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCalled(Action):
-    """A user called a slash command, or wrote a command. Only `knowledge` accepts files. `message` is what was written,
-    or None."""
+    """A user called a slash command, or wrote a command. Only `knowledge` accepts files. `message` is the written
+    message, or None for a slash command or a button."""
 
     sent_at: datetime | None = None
     name: str
@@ -73,7 +75,7 @@ class CommandCalled(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackGiven(Action):
-    """A user says whether the answer of a run was good, or, later, in `text`, why it was not."""
+    """A user rated the answer of a run as good or bad. `text` is the reason, which is sent later in a second action."""
 
     sent_at: datetime | None = None
     run_id: str
@@ -85,8 +87,10 @@ UserAction = StoredAction | RunButtonPressed | CommandCalled | FeedbackGiven
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The immediate response to a user action. `notice` is Markdown to show to the user, or empty, with buttons for the
-    `commands`, by their labels."""
+    """The immediate response to a user action.
+
+    `notice` is Markdown to show to the user, or empty. `commands` maps the labels of buttons below it to the commands
+    that they run."""
 
     notice: str = ""
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -103,7 +107,7 @@ NOT_INSTALLED = "I am not installed in this workspace any more. Ask an admin to 
 
 
 def time_of_message(address: Address, message_ref: str) -> datetime | None:
-    """Returns when the message was posted by the platform's clock, or None if the id does not tell."""
+    """Returns when the message was posted, by the platform's clock. Returns None if the id does not contain a time."""
     try:
         match address.platform:
             case "slack":
@@ -126,9 +130,9 @@ def conversation_link(address: Address) -> str:
 
 
 def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
-    """Whether people could have read the open question when they wrote words that were sent then.
+    """Whether users could have read the open question before `sent_at`.
 
-    What comes over HTTP answers what the client has read there."""
+    Always true for the HTTP API, whose clients answer after they have read the question."""
     if address.platform == "api":
         return True
     shown_at = time_of_message(address, ask.message_ref)
@@ -139,15 +143,15 @@ def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
 
 
 def is_late(action: Action, now: datetime) -> bool:
-    """Whether it is a message that was missed, and for so long that people may have done without the agent.
+    """Whether the action is a missed message that is so old that its author may no longer need the agent.
 
-    One that comes live is never late, whatever the clocks of this machine and of the platform say."""
+    A live message is never late, however the clocks of this machine and the platform differ."""
     is_missed = isinstance(action, IncomingMessage) and action.is_missed
     return is_missed and (now - action.acted_at).total_seconds() > LATE_SECONDS
 
 
 def stop_by(action: Action) -> StopRequested:
-    """Returns the wish to stop that the words of an action express."""
+    """Returns a stop request with the sender and time of an action whose text means "stop"."""
     return StopRequested(
         address=action.address,
         dedupe_key=action.dedupe_key,
@@ -178,8 +182,8 @@ def decide(
     may_hold: bool = False,
     must_answer: bool = False,
 ) -> Decision:
-    """Returns how to handle an action. The options are those of `decide_message`; with `must_answer`, a message that is
-    no answer to an open question gets NO_ANSWER."""
+    """Returns how to handle an action. The options are those of `decide_message`. With `must_answer`, returns NO_ANSWER
+    for a message that does not answer an open question."""
     match action:
         case IncomingMessage():
             decision = decide_message(
@@ -212,9 +216,9 @@ def decide_message(
 ) -> Decision:
     """Returns how to handle a message. Outside the agent's own threads, messages must address the agent.
 
-    `agents` are the agents that a message can request by name. `follow_mode` holds unless people have chosen another.
-    `is_admin`: whether an admin wrote it. A message that `is_late` answers nothing, and no run begins because of it.
-    With `may_hold`, one that comes while a question is being posted is decided on once it is there."""
+    `agents` are the agents that a message can request by name. `follow_mode` applies unless users have chosen another
+    mode. `is_admin` is whether an admin wrote the message. A message that `is_late` answers no question and starts no
+    run. With `may_hold`, returns Hold for a message that arrives while a question is being posted."""
     ask = snapshot.open_ask if snapshot else None
     is_being_posted = ask is not None and not ask.message_ref and message.address.platform != "api"
     if may_hold and not is_late and is_being_posted:
@@ -252,7 +256,7 @@ def _decide_message(
     written_at = message.edited_at or message.sent_at
     if until is not None and message.address.platform != "api" and written_at <= until:
         return Overhear(reason="older than a stop")
-    if message.actor.app_ids or message.is_automatic:  # it answers and approves nothing
+    if message.actor.app_ids or message.is_automatic:  # such messages answer and approve nothing
         return Accept(is_steering=True)
     message = replace(message, is_addressed=message.is_addressed or message.is_by_name)
     reply = _decide_reply(message, snapshot)
@@ -264,8 +268,8 @@ def _decide_message(
 def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept | None:
     """Returns the decision if the message answers the open question, else None.
 
-    Whatever the person who was asked says next is the answer, and so is what anybody says to the agent, unless it is a
-    question or for somebody else. While people are talking to each other, only messages to the agent count."""
+    The next message of the person who was asked is the answer. So is a message from anyone to the agent, unless it is a
+    question or addressed to someone else. While users are talking to each other, only messages to the agent count."""
     ask = snapshot.open_ask
     if ask is None or message.is_to_others:
         return None
@@ -285,22 +289,23 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
 
 
 def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:
-    """Whether the open question is for this person, because the run that asks it is theirs."""
+    """Whether the open question is addressed to this person, because they requested the run that asked it."""
     asking, runs = snapshot.open_ask, (snapshot.active_run, snapshot.last_run)
     asked = [one.requester for one in runs if one and asking and one.run_id == asking.run_id]
     return bool(asked and asked[0] and asked[0].person_id == person.person_id)
 
 
 def _are_talking(snapshot: ThreadSnapshot, ask: Ask) -> bool:
-    """Whether users have talked to each other since the question and since the newest message to the agent."""
+    """Whether users have talked to each other after the question was posted and after the newest message to the
+    agent."""
     shown_at = time_of_message(snapshot.thread.address, ask.message_ref)
     heard_at, turns = snapshot.talk.heard_at, (shown_at, snapshot.talk.requested_at)
     return heard_at is not None and all(one is None or heard_at > one for one in turns)
 
 
 def _decide_approval(message: IncomingMessage, ask: Ask, snapshot: ThreadSnapshot) -> Accept | None:
-    """A message that consists of a yes or a no decides, unless users were just talking to each other. Anything else
-    leaves the question open."""
+    """Returns the decision if the message consists of a yes or a no, else None. A message that is not addressed to the
+    agent does not count while users are talking to each other."""
     if message.files or (not message.is_addressed and _are_talking(snapshot, ask)):
         return None
     if parse_choice(message.text) is not None:
@@ -312,8 +317,10 @@ def _decide_approval(message: IncomingMessage, ask: Ask, snapshot: ThreadSnapsho
 
 
 def _decide_request(message: IncomingMessage, snapshot: ThreadSnapshot, follow_mode: FollowMode) -> Decision:
-    """Without a mention, a message is for the agent if its author is alone with it, or if the agent follows the thread:
-    then the model decides, and may stay silent."""
+    """Returns how to handle a message that answers no question.
+
+    Without a mention, a message is for the agent if its author is alone with the agent. If the agent follows the
+    thread, the model decides whether the message is for it, and may stay silent."""
     if message.is_addressed:
         return Accept(is_steering=True, follows_again=follow_mode == "quiet")
     if message.is_to_others:
@@ -343,8 +350,8 @@ def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decisio
 def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
     """Returns how to handle a deletion.
 
-    If the message that started a run is deleted, the run stops, unless the requester asked about another's message.
-    Deleting a later message withdraws it, unless the run has already read it."""
+    If the message that started a run is deleted, the run stops, unless the requester asked about another person's
+    message. Deleting a later message withdraws it, unless the run has already read it."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
     requester, author = snapshot.active_run.requester, deletion.person.person_id
@@ -355,9 +362,11 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
 
 
 def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decision:
-    """Returns how to handle a stop request. A reaction counts only on the message that started the active run, and only
-    its requester's; words count if they are the requester's or for the agent. "stop" from the person whom an open
-    question asks is the answer, because the question has ended its run."""
+    """Returns how to handle a stop request.
+
+    A reaction counts only on the message that started the active run, and only if the run's requester adds it. Words
+    count if they come from the requester or are addressed to the agent. If no run is active and an open question asks
+    this person, "stop" is the answer to the question."""
     if stop.actor.app_ids:
         return Ignore(reason="an app stops nothing")
     ask, active = (snapshot.open_ask, snapshot.active_run) if snapshot else (None, None)
@@ -377,14 +386,15 @@ def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decisio
 
 
 def is_requested_after(run: Run, sent_at: datetime | None) -> bool:
-    """Whether what was sent then cannot have been about the run. What comes live (None) is about what is there."""
+    """Whether the run was requested after `sent_at`, so that the action cannot be about it. A live action, whose time
+    is None, is about the current run."""
     return sent_at is not None and sent_at < (run.requested_at or run.created_at)
 
 
 def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None, *, is_admin: bool = False) -> Decision:
     """Returns how to handle an answer to a question. Only the first answer to an open question is accepted.
 
-    `is_admin`: whether an admin gave it."""
+    `is_admin` is whether an admin gave the answer."""
     if answer.actor.app_ids:
         return Ignore(reason="an app answers nothing")
     ask = snapshot.open_ask if snapshot else None

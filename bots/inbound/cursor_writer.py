@@ -1,4 +1,4 @@
-"""Stores how far each channel of a platform has been received, for all channels at once."""
+"""Stores how far the messages of each channel were received, for all channels at once."""
 
 import asyncio
 import logging
@@ -12,10 +12,10 @@ INTERVAL_SECONDS = 2.0
 
 
 class CursorWriter:
-    """Writes cursors in the background: the first at once, then all newer ones together every INTERVAL_SECONDS.
+    """Writes cursors in the background: the first immediately, then all newer ones together every INTERVAL_SECONDS.
 
-    A stored cursor may be older than what was received. After a crash, those messages are read again, and their
-    dedupe keys keep them from having an effect twice."""
+    A stored cursor may be older than the newest received message. After a crash, the messages in between are read
+    again, and their dedupe keys prevent a second effect."""
 
     def __init__(self, store: InboundCursors, platform: str) -> None:
         self._store = store
@@ -25,16 +25,17 @@ class CursorWriter:
         self._lock = asyncio.Lock()
 
     def advance(self, scope: str, cursor: str) -> None:
-        """Stores the cursor soon. It must not be older than the scope's cursor in an earlier call."""
+        """Schedules the cursor to be stored. It must not be older than the cursor of an earlier call for the same
+        scope."""
         self._pending[scope] = cursor
         if self._writing is None or self._writing.done():
             self._writing = spawn(self._write_until_idle(), name=f"{self._platform} cursors")
 
     async def flush(self) -> None:
-        """Stores what is pending now, and waits for that. Never raises."""
+        """Stores the pending cursors and waits until they are stored. Failures are only logged."""
         if self._writing is not None:
             await cancel(self._writing)
-        async with self._lock:  # another call may be storing what this one waits for
+        async with self._lock:  # another call of `flush` may be storing the same cursors
             await self._write()
 
     async def _write_until_idle(self) -> None:

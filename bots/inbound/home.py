@@ -1,4 +1,4 @@
-"""What the agent tells before anybody asks: a greeting in a new place, and the page that is a person's own."""
+"""What users see before they ask for anything: the greeting in a new channel, and their own page."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,16 +29,16 @@ _ABILITIES = (
     ("image_edit_or_generate", "draw pictures", False),
     ("deploy", "publish sites, after a question", True),
 )
-"""A tool, what it lets the agent do, and whether that needs a sandbox."""
+"""Tools, the ability that each gives the agent, and whether it needs a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomePage:
-    """A person's own page: their newest runs with the texts of their requests, a line about each of their schedules,
-    the limits on cost, and the agent that works for them by default.
+    """A user's own page: their newest runs with the text of each request, a line for each of their schedules, the
+    limits on cost, and the agent that works for them by default.
 
-    Only the person's own runs are in it. `abilities` names what the agent may do; `is_admin` adds what only admins use,
-    and `findings` tells them what the program found wrong or missing when it started."""
+    Contains only the user's own runs. `abilities` lists what the agent can do. With `is_admin`, the page also has hints
+    for admins, and `findings` are problems that the program found when it started."""
 
     runs: tuple[tuple[Run, Thread, str], ...]
     schedules: tuple[str, ...]
@@ -50,16 +50,16 @@ class HomePage:
 
     @property
     def is_active(self) -> bool:
-        """Whether a run goes on, so that the page will change by itself."""
+        """Whether a run is active, so that the page will change."""
         return any(run.status in ACTIVE for run, *_ in self.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greetings:
-    """Reads what greetings and pages tell. `claim` returns False for a key that was claimed before.
+    """Builds greetings and users' pages.
 
-    `default_modes` holds the configured follow mode of each channel, and the default under "". The end of the start
-    fills `startup_findings`."""
+    `claim` returns False for a key that was claimed before. `default_modes` holds the configured follow mode of each
+    channel by its ID, and the default under "". `startup_findings` is filled at the end of the start."""
 
     claim: Callable[[str], Awaitable[bool]]
     commands: CommandDeps
@@ -79,7 +79,7 @@ class Greetings:
         )
 
     async def read_page(self, person: Person, address: Address, actor: ActorContext) -> HomePage:
-        """Reads the person's page. `address` is their direct message with the bot. Expects a person with access."""
+        """Reads the user's page. `address` is their direct message with the bot. The user must have access."""
         deps = self.commands
         agents = await deps.roster.agents()
         agent = agents[deps.roster.agent_in(address.channel_id)]

@@ -1,7 +1,7 @@
-"""What programs send to a hook: whether it is signed, and what it says. Pure functions over headers and bodies.
+"""Checks the signatures of calls to hooks and parses their bodies. Pure functions over headers and bodies.
 
-Signatures are those of Standard Webhooks (with a timestamp), GitHub, GitLab, Sentry, and a bearer token.
-Everything in a body is written by strangers: it is data, however it is signed."""
+Accepts the signatures of Standard Webhooks (with a timestamp), GitHub, GitLab and Sentry, and bearer tokens. The
+content of a body is untrusted, even if the body is signed."""
 
 import base64
 import hashlib
@@ -23,20 +23,22 @@ TIMESTAMP_SECONDS_MAX = 300
 TITLE_CHARACTERS_MAX = 200
 PATH_DEPTH_MAX = 20
 REPEAT_SECONDS = 600.0
-"""A body without an id of its own that comes again within this time is the same one, sent again."""
+"""Within this time, an equal body without an id of its own counts as a redelivery."""
 _ID_HEADERS = ("webhook-id", "x-github-delivery", "x-gitlab-event-uuid", "request-id")
 _TITLE_FIELDS = ("title", "subject", "summary", "message", "text", "name")
 
 
 class BadBody(ValueError):
-    """The body cannot be used. The message says why, for the program that sent it."""
+    """Raised if the body cannot be parsed. The message is shown to the program that sent it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookCall:
-    """What a program sent: `key` identifies it, `group` the incident that it is about, or "". If `is_named`, the sender
-    gave it that key; otherwise an equal body has an equal one. `task` is the hook's task with the values that were
-    sent. `is_test`: the sender only tries whether the hook is there."""
+    """A parsed call of a hook.
+
+    `key` identifies the call. If `is_named`, the sender chose the key; otherwise the key is a hash of the body. `group`
+    identifies the incident that the call is about, or is "". `task` is the hook's task with values from the body filled
+    in. `is_test` is true for a call that only tests whether the hook exists."""
 
     key: str
     is_named: bool
@@ -48,21 +50,21 @@ class HookCall:
 
 
 def make_secret(key: bytes, name: str, nonce: str) -> str:
-    """Returns the secret of a hook, which fits into an address and has the form that Standard Webhooks asks for."""
+    """Returns the secret of a hook in the format of Standard Webhooks. It can be used in a URL."""
     digest = hmac.new(key, f"hook\0{name}\0{nonce}".encode(), hashlib.sha256).hexdigest()
     return SECRET_PREFIX + base64.b64encode(digest[:48].encode()).decode()
 
 
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, given: str, now: float) -> bool:
-    """Whether the secret in the address, `given`, or the headers prove that the sender knows it. Names of headers are
-    in lower case."""
+    """Whether the sender knows the secret: it is in the URL (`given`), or a header proves it. Names of headers are in
+    lower case."""
     return _is_same(given, secret) or any(
         _is_same(given, right) for given, right in _proofs(secret, headers, body, now)
     )
 
 
 def _proofs(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> Iterator[tuple[str, str]]:
-    """Yields what is given and what would be right, for each way of signing that the headers use."""
+    """Yields the given and the expected value for each kind of signature that the headers contain."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         yield token.strip(), secret
@@ -94,8 +96,10 @@ def _encoded(text: str) -> bytes:
 
 
 def read_call(headers: Mapping[str, str], body: bytes, *, task: str, group_path: str) -> HookCall:
-    """Reads what a program sent for the task. `group_path` is the field that names the incident, such as `alert.id`; ""
-    takes what the sender is known to name it by. Raises BadBody."""
+    """Parses a call of the hook with this task. Raises BadBody if the body cannot be parsed.
+
+    `group_path` is the path of the field that identifies the incident, such as `alert.id`. If it is "", the fields that
+    well-known senders use are tried."""
     content = _parse(headers.get("content-type", ""), body)
     title, group = _describe(headers, content)
     if group_path:
@@ -116,7 +120,8 @@ def read_call(headers: Mapping[str, str], body: bytes, *, task: str, group_path:
 
 
 def fill_template(template: str, content: JsonValue) -> str:
-    """Returns the task with the value of each `{field.of.the.body}` that there is."""
+    """Returns the task with each `{field.of.the.body}` replaced by its value. Fields that do not exist are left as they
+    are."""
     parts = template.split("{")
     filled = [parts[0]]
     for part in parts[1:]:
@@ -129,7 +134,7 @@ def fill_template(template: str, content: JsonValue) -> str:
 def _parse(content_type: str, body: bytes) -> JsonValue:
     text = body.decode("utf-8", "replace")
     kind = content_type.partition(";")[0].strip().lower()
-    if kind == "application/x-www-form-urlencoded":  # GitHub's other form, and that of chat messages
+    if kind == "application/x-www-form-urlencoded":  # used by one of GitHub's two formats, and by chat webhooks
         try:
             text = parse_qs(text, max_num_fields=10).get("payload", [""])[0]
         except ValueError:
@@ -143,7 +148,7 @@ def _parse(content_type: str, body: bytes) -> JsonValue:
 
 
 def _describe(headers: Mapping[str, str], content: JsonValue) -> tuple[str, str]:
-    """Returns the title and what names the incident, for the senders whose bodies are known."""
+    """Returns the title, and what identifies the incident if the sender is a known one."""
 
     def at(path: str) -> str:
         return _text(_at(content, path))
@@ -151,7 +156,7 @@ def _describe(headers: Mapping[str, str], content: JsonValue) -> tuple[str, str]
     if event := headers.get("x-github-event"):
         kind = next((one for one in ("pull_request", "issue", "release", "workflow_run") if at(one)), "")
         title = at(f"{kind}.title") or at(f"{kind}.name") or at("head_commit.message")
-        # issues and pull requests of a repository are numbered together, and a comment on either names an issue
+        # a repository numbers issues and pull requests together, and an event about a comment on either has an issue
         number = at(f"{kind}.number") or (f"{kind} {at(f'{kind}.id')}" if kind else "")
         what = " ".join(filter(None, (at("repository.full_name"), event.replace("_", " "), at("action"))))
         return f"{what}: {title}" if title else what, f"{at('repository.full_name')} {number}" if number else ""

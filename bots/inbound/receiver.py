@@ -38,8 +38,8 @@ POLLS_MAX = 10
 PREPARE_SECONDS_MAX = 30.0
 HOLD_SECONDS = 0.2
 HOLDS_MAX = 7
-"""How often, and for how long each, a message waits for a question that is being posted: less, in all, than platforms
-wait for an acknowledgement."""
+"""How often a message waits HOLD_SECONDS for a question that is being posted. The total is shorter than platforms wait
+for an acknowledgement."""
 NOT_OF_THIS = "That is not a run of this conversation."
 
 
@@ -47,10 +47,10 @@ NOT_OF_THIS = "That is not a run of this conversation."
 class ActionReceiver:
     """Stores user actions, then wakes the workers and the delivery of runs.
 
-    `wake_delivery` is called with the ID of a run that has new content to show. `reopen_delivery` makes the refused
-    messages of a run pending again, and returns whether it had any. `answering` holds the dedupe keys of commands
-    that are being answered. `follow_modes` holds the configured follow mode of each channel by its ID, and the
-    default under ""."""
+    `wake_delivery` is called with the ID of a run that has new content to show. `reopen_delivery` makes a run's
+    messages that the platform refused pending again, and returns whether there were any. `answering` holds the dedupe
+    keys of commands that are being answered. `follow_modes` holds the configured follow mode of each channel by its ID,
+    and the default under ""."""
 
     inbox: Inbox
     stops: StopRequests
@@ -70,11 +70,11 @@ class ActionReceiver:
         return AccessCheck(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
 
     async def admits(self, action: UserAction) -> bool:
-        """Returns whether the user has access. For callers that parse an action's content only then."""
+        """Returns whether the user has access. Lets callers check access before they parse an action's content."""
         return await self._access.admits(action)
 
     async def suggest(self, called: CommandCalled) -> Sequence[Suggestion]:
-        """Returns values for the option that a person is filling in. Returns none to a person without access."""
+        """Returns suggested values for the option that the user is filling in, or nothing if the user has no access."""
         return await suggest_values(called, self.commands) if await self.admits(called) else ()
 
     async def receive(self, action: UserAction) -> Outcome:
@@ -87,12 +87,14 @@ class ActionReceiver:
                 await self.commands.conversations.note_author(action.address, action.person)
             return refusal
         outcome = await self.receive_trusted(action)
-        # a notice could be the other app's next cue
+        # a notice could trigger the other app again and start a loop
         return replace(outcome, notice="") if action.actor.app_ids else outcome
 
     async def _find_refusal(self, action: UserAction) -> Outcome | None:
-        """Returns the outcome for a user without access. A button that was sent to the requester's direct messages,
-        because the bot could not post in the run's thread, needs access to that thread only."""
+        """Returns the outcome for a user without access, or None if the user has access.
+
+        A button may be in the requester's direct messages, because the bot could not post in the run's thread. It
+        requires access to that thread only."""
         if not isinstance(action, RunButtonPressed):
             return await self._access.find_refusal(action)
         found = await self.commands.conversations.run_with_thread(action.run_id)
@@ -101,13 +103,14 @@ class ActionReceiver:
         actor, access = replace(action.actor, is_direct=False), self._access
         is_discord = action.address.platform == "discord"
         if self.policy.roles and action.actor.is_direct and is_discord:
-            # direct messages tell no roles; the person had one when they asked for the run
+            # in direct messages, Discord reports no roles; the person had a listed role when they requested the run
             access = replace(access, policy=replace(self.policy, users=("*",)))
         moved = replace(action, address=found[1].address, actor=actor)
         return await access.find_refusal(moved)
 
     async def receive_trusted(self, action: UserAction) -> Outcome:
-        """Stores the action without an access check. Only for callers that present the API token or a signed link."""
+        """Stores the action without an access check. Only for callers that have authenticated the sender in another
+        way."""
         if isinstance(action, CommandCalled) and (there := await self._newest_below(action)) is not None:
             message = action.message and replace(action.message, address=there)
             action = replace(action, address=there, message=message)
@@ -131,7 +134,7 @@ class ActionReceiver:
                 return Outcome(run_id=action.run_id)
             case CommandCalled(name="stop"):
                 outcome = await self._accept(stop_by(action))
-                if outcome.is_ignored:  # with a run, the stop or its message was received before
+                if outcome.is_ignored:  # if there is a run, the same stop request was received before
                     notice = "" if outcome.run_id else "Nothing is running here."
                     return Outcome(notice=notice, is_ignored=True)
                 return Outcome(notice="Stopping.", run_id=outcome.run_id)
@@ -141,7 +144,7 @@ class ActionReceiver:
                 return await self._answer(action)
             case IncomingMessage():
                 below = None if action.agent_id else await self._newest_below(action)
-                # first as the answer to the open question there
+                # first try the message as an answer to the open question of that conversation
                 return await (self._accept(replace(action, address=below), action) if below else self._accept(action))
             case MessageEdited() | MessageDeleted() | AskAnswered() | StopRequested():
                 return await self._accept(action)
@@ -149,8 +152,10 @@ class ActionReceiver:
                 assert_never(action)
 
     async def _newest_below(self, action: CommandCalled | IncomingMessage) -> Address | None:
-        """Returns the person's newest conversation in a direct message on Slack if they wrote at its top, where every
-        message would begin a conversation of its own, or None."""
+        """Returns the address of the person's newest conversation in a direct message on Slack, or None.
+
+        Returns None unless they wrote at the top level of the direct message, where each message would begin a new
+        conversation."""
         message = action.message if isinstance(action, CommandCalled) else action
         place, conversations = action.address, self.commands.conversations
         is_top = place.thread_key in ("", message.message_ref if message else "")
@@ -181,8 +186,8 @@ class ActionReceiver:
             self.answering.discard(key)
 
     async def _answer_meant(self, called: CommandCalled) -> IncomingMessage | None:
-        """Returns the message if its words are no command but the answer to the open question ("use Python", "new",
-        "budget 2027")."""
+        """Returns the message of a command if its words are not a command but the answer to the open question, such as
+        "use Python", "new" or "budget 2027". Otherwise returns None."""
         if called.message is None:
             return None
         snapshot = await self.commands.conversations.find(called.address)
@@ -199,8 +204,8 @@ class ActionReceiver:
     async def _is_answered(self, key: str) -> bool:
         """Whether another process has answered the command with this dedupe key.
 
-        The first process to ask gets False and answers. Later processes wait for that answer for up to two seconds.
-        If it does not come, they get False too, because the first process may have died."""
+        The first process that calls this gets False and answers the command. Later processes wait up to two seconds for
+        that answer. If it does not come, they get False too, because the first process may have died."""
         if not await self.inbox.is_claimed(key) and await self.inbox.claim(f"{key}:begun"):
             return False
         for _ in range(POLLS_MAX):
@@ -210,7 +215,8 @@ class ActionReceiver:
         return False
 
     async def _accept(self, action: StoredAction, otherwise: IncomingMessage | None = None) -> Outcome:
-        """Stores the action, or `otherwise` in its place if that is given and the action answers no open question."""
+        """Stores the action. If `otherwise` is given and the action answers no open question, stores `otherwise`
+        instead."""
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
@@ -248,7 +254,7 @@ class ActionReceiver:
             notice = receipt.decision.notice
             is_in_chat = isinstance(action, IncomingMessage) and action.address.platform != "api"
             if notice and is_in_chat and not await self.inbox.claim(f"{action.dedupe_key}:told"):
-                notice = ""  # it was shown before the message was redelivered
+                notice = ""  # the notice was shown before the message was redelivered
             return Outcome(notice=notice, is_ignored=True)
         return Outcome(run_id=receipt.run_id)
 
@@ -266,7 +272,7 @@ class ActionReceiver:
                 try:
                     async with asyncio.timeout(PREPARE_SECONDS_MAX):
                         await action.prepare()
-                except Exception:  # what is missing is made up for when its first message is posted
+                except Exception:  # delivery prepares the thread again when it posts the run's first message
                     log.exception("run %s begins unprepared", receipt.run_id)
             await self.queue.put(receipt.run_id)
 
@@ -298,8 +304,9 @@ class ActionReceiver:
         return Outcome(run_id=run_id)
 
     async def stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> Outcome:
-        """Requests that the run stop, even if another process executes it, with what was sent until `at`, or so
-        far. `by` is recorded in the audit log."""
+        """Requests that the run stop, even if another process executes it.
+
+        The stop covers what was sent until `at`, or until now if `at` is None. `by` is recorded in the audit log."""
         if not await self.stops.request_stop(run_id, by=by, at=at):
             return Outcome(notice="It has ended already.", is_ignored=True)
         await self.signals.send(run_id)
@@ -331,4 +338,4 @@ Admits = Callable[[UserAction], Awaitable[bool]]
 
 
 Suggest = Callable[[CommandCalled], Awaitable[Sequence[Suggestion]]]
-"""Returns values for the option that a person is filling in."""
+"""Returns suggested values for the option that the user is filling in."""

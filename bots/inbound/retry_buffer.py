@@ -1,4 +1,4 @@
-"""Keeps events that could not be handled yet, and retries them in order."""
+"""Keeps events that could not be handled yet, and retries them, oldest first."""
 
 import asyncio
 import logging
@@ -13,7 +13,8 @@ from core.tasks import cancel, spawn
 RETRY_SECONDS = 2.0
 RETRY_EVENTS_MAX = 2_000
 PLATFORM_SECONDS_MAX = 3600.0
-"""An event for which the platform fails for so long is dropped. The database is waited for without limit."""
+"""If the platform fails for an event for this long, the event is dropped. Failures of the database are retried without
+a limit."""
 
 ProcessEvent = Callable[[], Awaitable[object]]
 
@@ -24,15 +25,16 @@ log = logging.getLogger(__name__)
 class _KeptEvent:
     process: ProcessEvent
     kept_at: float
-    """By time.monotonic()."""
+    """The time of `time.monotonic()` at which the event was added."""
 
 
 class RetryBuffer:
-    """Keeps events that could not be handled, because the database or the platform was away, and retries them in order.
+    """Keeps events that could not be handled because the database or the platform was unavailable, and retries them,
+    oldest first.
 
-    Slack redelivers an event for six minutes only and Discord never does, and the database may be down for longer.
-    An event may also be redelivered to another process, so `process` must be harmless the second time: dedupe keys
-    see to that."""
+    Slack redelivers an event for only six minutes and Discord never does, but the database may be down for longer. An
+    event may also be redelivered to another process, so `process` must have no further effect the second time. Dedupe
+    keys ensure this."""
 
     def __init__(self, platform: str) -> None:
         self._platform = platform
@@ -40,7 +42,8 @@ class RetryBuffer:
         self._trying: asyncio.Task[None] | None = None
 
     async def handle(self, event_id: str, process: ProcessEvent) -> None:
-        """Handles an event. Keeps it if the database or the platform is away, or if earlier events still wait."""
+        """Handles an event. Keeps it if the database or the platform is unavailable, or if earlier events are still
+        waiting."""
         if self._events:
             self.add(event_id, process)
             return
@@ -51,7 +54,7 @@ class RetryBuffer:
             self.add(event_id, process)
 
     def add(self, event_id: str, process: ProcessEvent) -> None:
-        """Adds an event that `process` handles. Ignores one that is kept already, and one without an id."""
+        """Adds an event that `process` handles. Ignores an event that is already kept or has no id."""
         if not event_id or event_id in self._events:
             return
         if len(self._events) == RETRY_EVENTS_MAX:
@@ -80,7 +83,7 @@ class RetryBuffer:
                     if time.monotonic() - event.kept_at < PLATFORM_SECONDS_MAX:
                         continue
                     log.exception("%s: event %s is dropped", self._platform, event_id)
-                except Exception:  # an event that breaks the bot must not hold up those behind it
+                except Exception:  # an event that breaks the handler must not block the events behind it
                     log.exception("%s: event %s is dropped", self._platform, event_id)
                 del self._events[event_id]
         log.info("%s: %s events that had to wait were handled", self._platform, handled)

@@ -1,6 +1,6 @@
-"""Begins the tasks of schedules: at their times, and when something happens that one of them waits for.
+"""Starts the tasks of schedules: at their times, and when an event happens that a trigger waits for.
 
-The database decides which process does it. Each time and each event begins one run."""
+The database decides which process starts a task, so that each time and each event starts one run."""
 
 import asyncio
 import logging
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 CLAIM_SECONDS = 60.0
-"""How long a process may take to begin a run, until another one does it."""
+"""How long a process may take to start a run before another process takes over."""
 CLOCKS_SECONDS = 60.0
 GROUP_SECONDS = 1.0
-"""How often an event looks whether an earlier one has opened the thread of their group."""
+"""How often the firing of an event checks whether an earlier event has opened the thread of their group."""
 NO_ACCESS = "whoever armed it has left or may no longer ask me there"
 TITLE_CHARACTERS_MAX = 200
 TOO_OFTEN = f"it began {EVENTS_PER_HOUR_MAX} tasks within an hour, as something does that sets itself off"
@@ -49,22 +49,26 @@ PAUSED = "I paused the schedule “{task}” (`{id}`), because {problem}. `sched
 
 
 Locate = Callable[[], Awaitable[TriggerEvent]]
-"""Returns an event with its thread, if finding that takes a call of the platform. Raises SurfaceError."""
+"""Returns the event with its thread, which may take a call to the platform. Raises SurfaceError."""
 
 
 class Hear(Protocol):
     async def __call__(self, event: TriggerEvent, locate: Locate | None = None) -> None:
-        """Handles an event in a channel that is not addressed to the agent. `locate` is called only if a schedule waits
-        for the event. After StorageUnavailable or SurfaceError, the caller must deliver the event again."""
+        """Handles an event in a channel that is not addressed to the agent.
+
+        `locate` is called only if a schedule waits for the event. After StorageUnavailable or SurfaceError, the caller
+        must deliver the event again."""
         ...
 
 
 class ScheduleChats(Protocol):
-    """The chat platforms as schedules use them. Every method raises SurfaceError."""
+    """What schedules need of the chat platforms. Every method raises SurfaceError."""
 
     async def announce(self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition) -> str:
         """Posts the text about a firing into its thread, or into its channel, which opens a thread. Returns the
-        message's id. With `may_be_posted`, looks for it first."""
+        message's id.
+
+        With `may_be_posted`, first looks for the message of an earlier attempt."""
         ...
 
     async def find_standing(self, address: Address, person_id: str) -> ActorContext:
@@ -72,22 +76,22 @@ class ScheduleChats(Protocol):
         ...
 
     async def post_notice(self, address: Address, text: str) -> object:
-        """Posts Markdown into a thread of a chat, and nothing into one of the HTTP API."""
+        """Posts Markdown into a chat thread. Does nothing for a thread of the HTTP API."""
         ...
 
     async def tell_person(self, address: Address, person_id: str, text: str) -> None:
-        """Posts Markdown to the direct messages of a user of a chat."""
+        """Posts Markdown to a user's direct messages."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRunner:
-    """Looks for schedules that are due, hears of events that others wait for, and begins their runs.
+    """Finds schedules that are due, handles events that triggers wait for, and starts their runs.
 
-    `admits` checks the access of the person who armed it at that time, and `receive` takes the task in like a message
-    of theirs. `serves` tells whether this process posts on a platform, and `closed_reasons` names its refusals.
-    `quiet_hours` are the hours of the day in which nothing is due. `apps` are those whose messages may begin a task. At
-    the last look, triggers waited in the `watched` channels."""
+    `admits` checks whether the owner of the schedule has access at that time, and `receive` takes in the task like a
+    message from them. `serves` returns whether this process posts on a platform, and `closed_reasons` explains the
+    platform's refusals. `quiet_hours` are the hours of the day in which nothing is due. `apps` are the apps whose
+    messages may start a task. `watched` holds the channels in which a trigger waited at the last check."""
 
     schedules: Schedules
     conversations: Conversations
@@ -102,16 +106,17 @@ class ScheduleRunner:
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     async def close(self) -> None:
-        """Stops beginning what events have asked for. Another process goes on with it."""
+        """Cancels the firings that events have started. Another process continues them."""
         for task in tuple(self.tasks):
             await cancel(task)
 
     async def fire_due_schedules(self) -> None:
-        """Begins what is due, and goes on with what another process has left. Raises StorageUnavailable."""
+        """Starts the schedules that are due, and continues firings that another process has left. Raises
+        StorageUnavailable."""
         watched = {one.address for one in await self.schedules.triggers()}
         self.watched.clear()
         self.watched.update(watched)
-        looked_at = asyncio.get_running_loop().time()  # before the database tells its own
+        looked_at = asyncio.get_running_loop().time()  # measured before the database reads its own clock
         if (now := await self.schedules.time_of_work()) is None:
             return
         until = now + timedelta(seconds=CLAIM_SECONDS)
@@ -130,28 +135,29 @@ class ScheduleRunner:
         )
 
     async def handle_trigger_event(self, event: TriggerEvent, locate: Locate | None = None) -> None:
-        """`Hear`: stores what the event begins, and begins it."""
+        """Implements `Hear`: stores a firing for each schedule that waits for the event, and starts their runs."""
         try:
             waiting = await self.schedules.triggers(event.address)
         except StorageUnavailable:
             if replace(event.address, thread_key="") in self.watched:
                 raise
-            return  # what is said elsewhere need not come again, and is much
+            return  # events where no trigger waits need not be delivered again, and there are many of them
         for schedule in waiting:
-            # as far as two clocks tell
+            # allow for a difference between the two clocks
             armed_at, happened_at = schedule.armed_at - timedelta(seconds=CLOCKS_SECONDS), event.happened_at
             is_new = happened_at is None or happened_at > armed_at
             if is_new and isinstance(schedule.timing, Trigger) and schedule.timing.matches(event, self.apps):
                 try:
                     event, locate = await locate() if locate else event, None
-                except SurfaceRefused as refused:  # the message is gone
+                except SurfaceRefused as refused:  # the message was deleted
                     log.info("an event begins nothing: %s", refused)
                     return
                 if await self.begin_event(schedule, event) == "too_often":
                     self._give_up_once(schedule, TOO_OFTEN)
 
     async def begin_event(self, schedule: Schedule, event: TriggerEvent) -> EventRefusal | None:
-        """Stores a firing and begins its run in the background, or returns why not. Raises StorageUnavailable."""
+        """Stores a firing and starts its run in the background, or returns why it does not. Raises
+        StorageUnavailable."""
         heard_at = asyncio.get_running_loop().time()
         firing = await self.schedules.begin_event(schedule, event, claim_seconds=CLAIM_SECONDS)
         if not isinstance(firing, Firing):
@@ -163,7 +169,7 @@ class ScheduleRunner:
         return None
 
     def _give_up_once(self, schedule: Schedule, problem: str) -> None:
-        """Gives the schedule up in the background, however many events find that it must be."""
+        """Pauses the schedule in the background, once even if several events find the same problem."""
         name = f"giving up {schedule.schedule_id}"
         if all(task.get_name() != name for task in self.tasks):
             self._spawn(self._give_up(schedule, problem), name)
@@ -187,14 +193,14 @@ class ScheduleRunner:
         try:
             async with asyncio.timeout_at(looked_at + CLAIM_SECONDS / 2):
                 if firing.note:
-                    # say in the thread of the time before that this one is skipped
+                    # post in the thread of the previous time that this time is skipped
                     found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
                     if found is not None:
                         try:
                             await self.chats.post_notice(
                                 found[1].address, f"{format_time(firing.due_local)} · {firing.note}"
                             )
-                        except SurfaceRefused as refused:  # that thread may be gone, and the next time open another one
+                        except SurfaceRefused as refused:  # that thread may be gone; the next time may open another
                             log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
                     await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
                 else:
@@ -205,8 +211,10 @@ class ScheduleRunner:
             log.info("schedule %s fires later: %s", schedule.schedule_id, error or type(error).__name__)
 
     async def _begin_run(self, firing: Firing, looked_at: float, *, may_be_posted: bool) -> str:
-        """Announces the firing and begins its run. Returns why that is not possible for good, or "". After a crash in
-        between, the announcement is found again, and the run has begun already if its key is claimed."""
+        """Announces the firing and starts its run. Returns the reason if that is permanently impossible, else "".
+
+        After a crash in between, the announcement is found again, and if the run was already started, its key is
+        claimed."""
 
         async def is_claimed() -> None:
             if asyncio.get_running_loop().time() >= looked_at + CLAIM_SECONDS:
@@ -237,7 +245,7 @@ class ScheduleRunner:
         if schedule.address.platform != "api" and not await self.admits(request):
             return NO_ACCESS
         ref = firing.message_ref
-        while firing.group_key and not ref:  # `_fire` ends this wait by its time limit
+        while firing.group_key and not ref:  # the time limit in `_fire` ends this wait
             if (placed := await self.schedules.in_group(firing)) is not None:
                 firing = placed
                 break
@@ -246,11 +254,11 @@ class ScheduleRunner:
             text = announcement(firing)
             ref = await self.chats.announce(firing, text, may_be_posted=may_be_posted, precondition=is_claimed)
             if not await self.schedules.record_announcement(firing, ref):
-                return ""  # the schedule was deleted, paused or moved meanwhile
+                return ""  # the schedule was deleted, paused or moved in the meantime
         address = firing.address
         if not address.thread_key:
             address = replace(address, thread_key=ref)
-        # a message that was there before is read with the thread
+        # an existing message is read with the history of its thread
         message_ref = "" if address.platform == "api" or _is_about_message(firing) else ref
         request = replace(request, address=address, message_ref=message_ref)
         outcome = await self.receive(request)
@@ -260,7 +268,7 @@ class ScheduleRunner:
         return ""
 
     async def _give_up(self, schedule: Schedule, problem: str) -> None:
-        """Tells the owner why the schedule is paused, and pauses it. After a crash in between, it does both again."""
+        """Notifies the owner why the schedule is paused, and pauses it. After a crash in between, does both again."""
         log.warning("schedule %s is paused: %s", schedule.schedule_id, problem)
         task = escape_markdown(single_line(schedule.task, 200))
         text = PAUSED.format(task=task, id=schedule.schedule_id, problem=problem)
@@ -272,7 +280,7 @@ class ScheduleRunner:
 
 
 def announcement(firing: Firing) -> str:
-    """Returns the line under which a run begins that nobody has just asked for."""
+    """Returns the line that is posted at the top of a run that nobody has just requested."""
     schedule, parts = firing.schedule, list[str]()
     if firing.title:
         title, task = (
@@ -292,7 +300,7 @@ def announcement(firing: Firing) -> str:
 
 
 def _is_about_message(firing: Firing) -> bool:
-    """Whether an event in the chat began it, whose message was there before."""
+    """Whether the firing is about a message in the chat that an event reported."""
     return isinstance(firing.schedule.timing, Trigger) and firing.message_ref != "" and not firing.title
 
 

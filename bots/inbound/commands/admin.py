@@ -13,7 +13,7 @@ from core.domain.threads import Person
 from core.stores import Feedback
 
 ConnectTools = Callable[[CommandCalled], Outcome]
-"""Returns a link with which a person agrees to the use of a tool server."""
+"""Returns a link on which an admin consents to the use of a tool server."""
 NO_SERVERS = "There are no tool servers here."
 ENTRIES_SHOWN = 10
 ENTRIES_SHOWN_MAX = 30
@@ -128,7 +128,7 @@ def format_audit_entry(entry: AuditEntry) -> str:
 
 
 def format_feedback(feedback: Feedback) -> str:
-    """Returns what a person thinks of an answer as one line for the operator, with the words of the request."""
+    """Returns a user's rating of an answer as one line for the operator, including the text of the request."""
     reason = f": {single_line(feedback.reason, REASON_CHARACTERS_MAX)}" if feedback.reason else ""
     return (
         f"{feedback.given_at:%Y-%m-%d %H:%M} {'good' if feedback.is_good else 'bad '}"

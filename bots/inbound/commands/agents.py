@@ -12,7 +12,7 @@ CHANGES_CHARACTERS_MAX = 1_400
 
 
 async def answer_agents(called: CommandCalled, roster: Roster) -> Outcome:
-    """Answers `agents VERB NAME [NUMBER] [NUMBER]`. Everyone here sees a change."""
+    """Answers `agents VERB NAME [NUMBER] [NUMBER]`. The response is public if it changes the agent."""
     verb, name, *numbers = called.argument.lower().split()
     agents = await roster.agents()
     versions = {one.number: one for one in await roster.versions.list_versions(name)}
@@ -62,7 +62,7 @@ def _list(name: str, versions: list[AgentVersion], current: AgentDefinition | No
 
 
 def _changes(changes: str) -> str:
-    """Returns the changes in a code block, visible as they are. What does not fit is counted."""
+    """Returns the changes in a code block, with invisible characters made visible. Counts the lines that do not fit."""
     if not changes:
         return "They are the same."
     shown: list[str] = []

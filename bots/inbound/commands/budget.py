@@ -40,7 +40,7 @@ async def answer_budget(called: CommandCalled, deps: BudgetDeps) -> Outcome:
 
 
 async def format_limits(person: Person, address: Address, deps: BudgetDeps) -> str:
-    """Returns the limits that apply to the person at the address, one a line, with what is used of them."""
+    """Returns the limits that apply to the person at the address, one per line, with the amount used of each."""
     since = utc_day(datetime.now(UTC))
     spent = await deps.ledger.spending_by(person, address, since=since)
     limits: Limits = {**deps.budget.limits, **spent.changed_limits}

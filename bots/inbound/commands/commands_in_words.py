@@ -1,4 +1,4 @@
-"""What the words of a whole message mean: a yes, a no or a stop, or a call by name."""
+"""Recognizes messages that consist of a yes, a no or a stop, and messages that call the agent by its name."""
 
 import re
 import unicodedata
@@ -17,13 +17,15 @@ BLANK = (
     " \t\n\r\v\f\x85\xa0\xad\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e"
     "\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069\u2800\u3000\u3164\ufeff"
 )
-"""Spaces, and invisible characters that come with copied text and with keyboards for scripts from right to left."""
+"""Spaces, and invisible characters that are found in copied text and are typed by keyboards for right-to-left
+scripts."""
 _VARIANTS = re.compile("[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]|:skin-tone-[2-6]:")
 _EDGES = f'{BLANK}.,;:!¡…。、！，；：*_`"“”'
 
 
 def read_word(text: str) -> Word | None:
-    """Returns what the whole message means, or None. A question mark or any other word makes it mean something else."""
+    """Returns whether the whole message means yes, no or stop. Returns None if it contains a question mark or any other
+    word."""
     if len(text) > CHARACTERS_MAX:
         return None
     word = _plain(text)
@@ -31,7 +33,7 @@ def read_word(text: str) -> Word | None:
 
 
 def calls_by_name(text: str, name: str) -> bool:
-    """Whether the message begins or ends with the name, if need be after a greeting."""
+    """Whether the message begins or ends with the name. A greeting may precede the name."""
     words = " ".join(text[:CHARACTERS_MAX].casefold().split()).lstrip(_EDGES + "@")
     first, _, rest = words.partition(" ")
     if first.strip(_EDGES) in _lists()["greeting"]:

@@ -34,8 +34,10 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDeps:
-    """Dependencies of the chat commands. `sandboxes` is None on a machine without sandboxes. `describe_run` returns the
-    steps of a run as Markdown, or an empty text if they are deleted."""
+    """Dependencies of the chat commands.
+
+    `sandboxes` is None if the machine has no sandboxes. `describe_run` returns the steps of a run as Markdown, or an
+    empty text if they have been deleted."""
 
     conversations: Conversations
     asks: Asks
@@ -54,7 +56,7 @@ class CommandDeps:
 def in_thread(
     answer: Callable[[CommandCalled, ThreadSnapshot, CommandDeps], Awaitable[Outcome]],
 ) -> Callable[[CommandCalled, CommandDeps], Awaitable[Outcome]]:
-    """Returns a command that needs a conversation: without one, it says so."""
+    """Wraps a command that needs a conversation. Without one, the wrapped command responds that there is none."""
 
     async def answer_there(called: CommandCalled, deps: CommandDeps) -> Outcome:
         snapshot = await deps.conversations.find(called.address)
@@ -95,12 +97,13 @@ async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
 
 
 async def answer_follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
-    """Answers `follow`. Without a mention, it counts in a conversation only. Only admins choose for a whole channel."""
+    """Answers `follow`. Without a mention, the command works only in an existing conversation. Only admins can choose
+    the mode of a whole channel."""
     address, words = called.address, called.argument.split()
     if not (called.is_addressed or await deps.conversations.find(address) is not None):
         return Outcome(is_ignored=True)
     mode = cast(FollowMode, words[0]) if words and words[0] in FOLLOWED else "follow"
-    # `/threadhand` in Slack is called in a channel and not in a thread
+    # in Slack, `/threadhand` is called in a channel, not in a thread
     is_whole_channel = "channel" in words or not address.thread_key
     if is_whole_channel and not deps.admin.policy.is_admin(address.workspace_id, called.person.person_id, called.actor):
         return Outcome(notice=ADMINS_ONLY)

@@ -26,7 +26,8 @@ NEWEST_SHOWN = 5
 
 
 async def no_conversation(called: CommandCalled, conversations: Conversations) -> Outcome:
-    """Says that the command needs a conversation. If only this user sees the answer, it links to their newest ones."""
+    """Returns a notice that the command needs a conversation. If only this user sees the notice, it contains links to
+    the user's newest conversations."""
     place = called.address
     if is_answer_public(called):
         return Outcome(notice=NOT_HERE)
@@ -55,8 +56,10 @@ Upload = Callable[[Address, OutgoingFile], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureDeps:
-    """Dependencies of the commands. `histories` are those of the platforms. `upload` posts a file into a thread and
-    raises SurfaceError."""
+    """Dependencies of the commands `forget` and `export`.
+
+    `histories` holds the thread history of each platform by name. `upload` posts a file into a thread and raises
+    SurfaceError."""
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
@@ -71,8 +74,7 @@ class ErasureDeps:
 
 
 async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: AccessPolicy) -> Outcome:
-    """Answers `forget`: says what would be deleted, and deletes it once it is confirmed with `yes`. `policy` says who
-    is an admin."""
+    """Answers `forget`: lists what would be deleted or, with `yes`, deletes it. `policy` decides who is an admin."""
     words = called.argument.split()
     is_confirmed = "yes" in words
     if "me" in words:
@@ -126,7 +128,7 @@ async def _may_forget(called: CommandCalled, thread_ids: tuple[str, ...], deps: 
     if history is None:
         return False
     try:
-        # clocks of platforms may be ahead
+        # the platform's clock may be ahead
         page = await history.read(called.address, before=datetime.now(UTC) + timedelta(days=1), limit=1)
     except SurfaceError as error:
         log.warning("who started the thread %s is not known: %s", called.address.thread_key, error)
@@ -141,9 +143,10 @@ async def _may_forget(called: CommandCalled, thread_ids: tuple[str, ...], deps: 
 async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = None) -> None:
     """Deletes a conversation and its sandbox.
 
-    First stops the thread's run or withdraws its question, and closes their messages, which cannot be found once the
-    run is deleted. Deletes the sandbox before the conversation, because after a crash in between it could no longer be
-    found. Deletes it again at the end, because a worker may have created a new sandbox in the meantime."""
+    First stops the thread's run or withdraws its question, and waits until their messages are closed, because those
+    cannot be found once the run is deleted. Deletes the sandbox before the conversation, because after a crash in
+    between, the sandbox could no longer be found. Deletes the sandbox again at the end, because a worker may have
+    created a new one in the meantime."""
     snapshot = await deps.conversations.snapshot(thread_id)
     run = snapshot.active_run if snapshot else None
     if run is not None:
@@ -152,7 +155,7 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
     elif snapshot is not None and snapshot.open_ask is not None:
         await deps.conversations.unbind(thread_id)
         deps.wake_delivery(snapshot.open_ask.run_id)
-    # users see that the runs ended and the question is closed, unless that takes long
+    # wait until users see that the runs ended and the question is closed, but not for long
     for _ in range(CLOSE_POLLS_MAX):
         runs, shown = await deps.conversations.runs(thread_id), await deps.deliveries.open_runs()
         if all(one.finished_at and one.run_id not in shown for one in runs):

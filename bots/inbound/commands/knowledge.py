@@ -32,7 +32,7 @@ class KnowledgeDeps:
 
 
 async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> Outcome:
-    """Adds the files that came with the command, lists those that are known, or removes one."""
+    """Adds the files that came with the command, lists the known files, or removes one."""
     verb, _, name = called.argument.partition(" ")
     match verb:
         case "add":
@@ -81,7 +81,7 @@ async def add_knowledge(
 ) -> KnowledgeEntry:
     """Reads the file from the platform of the address and adds it to the scope.
 
-    Raises RunError and ToolError with a sentence for people, among others if the person's budget is used up."""
+    Raises RunError or ToolError with a sentence for users, for example if the person's budget is used up."""
     if deps.knowledge_base.semantics is not None:  # only embeddings cost something
         spent = await deps.ledger.spending_by(by, at, since=utc_day(datetime.now(UTC)))
         if (end := find_exhausted(deps.budget, spent)) is not None:

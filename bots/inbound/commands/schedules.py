@@ -1,4 +1,4 @@
-"""The chat command `schedules`."""
+"""The chat command `schedules`, and the creation of hooks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,9 @@ NOT_IN_PUBLIC = "Everyone here would see the secret. Ask me with `/agent schedul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDeps:
-    """`describe_hook` returns how a program calls a hook, or is None where none is served."""
+    """Dependencies of the command.
+
+    `describe_hook` returns how a program calls a hook. It is None if this server serves no hooks."""
 
     store: Schedules
     limits: ScheduleLimits
@@ -41,7 +43,7 @@ class ScheduleDeps:
 
 
 async def list_visible(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Schedule]:
-    """Returns the schedules of the channel; in a direct message, all that are the person's own."""
+    """Returns the schedules of the channel or, in a direct message, all schedules of the person."""
     place = called.address
     theirs = Selection.of_person(called.person.person_id, place)
     return await deps.store.list_schedules(theirs if place.is_direct else Selection.of_channel(place))
@@ -54,8 +56,10 @@ def _shown(words: str) -> str:
 async def arm_hook(
     name: str, task: str, place: Address, owner: Person, store: Schedules, limits: ScheduleLimits
 ) -> Schedule | str:
-    """Arms a hook in the channel, whose task may begin with `key=FIELD`: the field of what is sent that names the
-    thread where it goes. Returns it, or, as a sentence, why not."""
+    """Arms a hook in the channel. Returns the hook, or a sentence that explains why it was not armed.
+
+    The task may begin with `key=FIELD`. FIELD is the field of the request body whose value identifies the thread to
+    post in."""
     first, _, rest = task.strip().partition(" ")
     key, task = (first.removeprefix("key="), rest) if first.startswith("key=") else ("", task)
     if not task.strip() or len(task) > TASK_CHARACTERS_MAX or len(key) > HOOK_KEY_CHARACTERS_MAX:
@@ -74,7 +78,7 @@ async def arm_hook(
 
 
 async def _answer_hook(called: CommandCalled, name: str, task: str, deps: ScheduleDeps) -> Outcome:
-    """Arms a hook, or, without a task, tells again how it is called."""
+    """Arms a hook. Without a task, describes again how to call an existing hook."""
     if deps.describe_hook is None:
         return Outcome(notice=NO_HOOKS)
     if is_answer_public(called):
@@ -91,7 +95,7 @@ async def _answer_hook(called: CommandCalled, name: str, task: str, deps: Schedu
 
 
 async def answer_schedules(called: CommandCalled, deps: ScheduleDeps, *, is_admin: bool) -> Outcome:
-    """Answers `schedules`. What a person types is carried out at once: nobody else has to agree to it."""
+    """Answers `schedules`. Changes take effect immediately, because a person's own command needs no approval."""
     action, _, schedule_id = called.argument.partition(" ")
     if action == "hook":
         name, _, task = schedule_id.partition(" ")

@@ -1,4 +1,4 @@
-"""Values that the menus of platforms' own commands suggest while a person types."""
+"""Values that are suggested while a user types an option of a slash command."""
 
 import asyncio
 import logging
@@ -18,15 +18,15 @@ VALUE_CHARACTERS_MAX = 100
 SUGGEST_SECONDS_MAX = 2.0
 """Platforms wait three seconds for suggestions."""
 Suggestion = tuple[str, str]
-"""The value of the option, and the label that users see."""
+"""A value of the option, and the label that users see."""
 Find = Callable[[CommandCalled, CommandDeps], Awaitable[Sequence[Suggestion]]]
-"""Returns the values that fit what was typed (`called.argument`), and possibly others."""
+"""Returns candidate values for what was typed (`called.argument`). The result may contain values that do not match."""
 
 
 async def suggest(find: Find, called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
-    """Returns the values that contain what was typed.
+    """Returns the values whose labels contain what was typed.
 
-    Returns nothing if they are not known within two seconds; a sandbox that starts meanwhile goes on doing so."""
+    Returns nothing if they are not found within two seconds. A sandbox that is starting continues to start."""
     finding = spawn(_find_values(find, called, deps), name="suggestions")
     await asyncio.wait({finding}, timeout=SUGGEST_SECONDS_MAX)
     typed = called.argument.strip().casefold()
@@ -52,13 +52,13 @@ async def find_agents(called: CommandCalled, deps: CommandDeps) -> Sequence[Sugg
 
 
 async def find_schedules(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
-    """Returns the schedules that the person sees there."""
+    """Returns the schedules that the person can see in this place."""
     found = await list_visible(called, deps.schedules)
     return [(one.schedule_id, f"{one.rule_in_words}: {one.task}") for one in found]
 
 
 async def find_knowledge(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
-    """Returns the files that are known in the conversation."""
+    """Returns the knowledge files of the conversation."""
     snapshot = await deps.conversations.find(called.address)
     if snapshot is None:
         return ()
@@ -67,7 +67,7 @@ async def find_knowledge(called: CommandCalled, deps: CommandDeps) -> Sequence[S
 
 
 async def find_files(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
-    """Returns the files and folders in the folder of the workspace that was typed."""
+    """Returns the files and folders in the workspace folder that was typed."""
     snapshot = await deps.conversations.find(called.address)
     if snapshot is None or deps.sandboxes is None:
         return ()

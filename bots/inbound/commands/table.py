@@ -1,6 +1,6 @@
-"""The chat commands, one row each, and what is made from the rows: the grammar of typed commands, help and dispatch.
+"""The chat commands, one row each, and what is derived from the rows: the grammar of typed commands, help and dispatch.
 
-The platforms make their menus, forms and suggestions from the rows, too."""
+The platforms also build their menus, forms and suggestions from the rows."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,14 +37,14 @@ from core.domain.budget import is_limit
 
 Answer = Callable[[CommandCalled, CommandDeps], Awaitable[Outcome]]
 TYPED_WORDS_MAX = 3
-"""So few words that begin like a command are meant to be one."""
+"""A message of at most this many words that begins like a command is taken for a mistyped command."""
 _SIMILARITY_MIN = 0.75
 _PLEASE = re.compile(r"[ ,]please[.!]*\Z", re.IGNORECASE)
 _PRONOUNS = "this|that|these|those|it|them|both|all|either|neither|none|any|one|the|mine|yours"
 HOOK_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{2,39}")
 _LETTERS = "[A-HJ-NP-Za-hj-np-z2-9]{4}"
 _FITS: Mapping[str, Callable[[str], object]] = {
-    # no agent has the name of a pronoun: "use both" answers a question
+    # no agent may have a pronoun as its name, because "use both" answers a question
     "NAME": re.compile(rf"(?!(?:{_PRONOUNS})\Z)\S{{1,64}}", re.IGNORECASE).fullmatch,
     "AGENT": re.compile(r"\S{1,64}").fullmatch,
     "SERVER": re.compile(r"\S{1,64}").fullmatch,
@@ -58,17 +58,17 @@ _FITS: Mapping[str, Callable[[str], object]] = {
     "FILE": bool,
     "TEXT": bool,
 }
-"""Whether the given words can stand for a word in capitals. One at the end of a form stands for all words that are
-left."""
+"""Functions that check whether the given words match a placeholder, such as NAME. A placeholder at the end of a form
+matches all remaining words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way of writing a command: what follows its name, of words that are typed as they are, words in capitals that
-    stand for others, alternatives with `|`, and optional parts in brackets.
+    """One way of writing a command.
 
-    `audit` is how the audit log calls it, if it changed something and no store has recorded that. `is_typed`: it can
-    be written as a message, and is not only an option of a platform's own command."""
+    `usage` is what follows the command's name: literal words, placeholders in capitals, alternatives with `|`, and
+    optional parts in brackets. `audit` is the action for the audit log, if no store records the change. If `is_typed`
+    is false, the form works only as an option of a slash command, not as a message."""
 
     usage: str = ""
     help: str = ""
@@ -77,7 +77,7 @@ class Form:
     is_typed: bool = True
 
     def read(self, words: Sequence[str]) -> str | None:
-        """Returns the words in their normal spelling, or None if they do not have this form."""
+        """Returns the words in their normal spelling, or None if they do not match this form."""
         parts, left, kept = self.usage.split(), list(words), list[str]()
         for number, part in enumerate(parts, start=1):
             name = part.strip("[]")
@@ -97,15 +97,17 @@ class Form:
         return None if left else " ".join(kept)
 
     def begins_with(self, word: str) -> bool:
-        """Whether the form begins with this word, typed as it is."""
+        """Whether the form begins with this literal word."""
         first = self.usage.partition(" ")[0].strip("[]")
         return word in first.split("|") and first not in _FITS
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a platform's own command. `kind` is a line, a number, a yes, a file, a whole request, or one of
-    several words. Values are suggested for an option with `find`."""
+    """An option of a slash command.
+
+    `kind` is a line, a number, a yes, a file, a whole request, or a choice of several words. With `find`, values are
+    suggested for the option."""
 
     name: str
     help: str
@@ -119,9 +121,9 @@ class Option:
 class Command:
     """A row of the table. `help` is one line of at most 100 characters.
 
-    `answer` is None for what goes through the inbox. With `is_private`, nothing is answered where everybody reads it.
-    `slash_prefix` is written before the values of the options; `is_top_level`: a platform's own command has the name
-    alone."""
+    `answer` is None for a command that goes through the inbox. With `is_private`, the command is refused if everyone in
+    the channel would see the response. `slash_prefix` is inserted before the values of the options. With
+    `is_top_level`, the slash command is `/NAME` instead of `/agent NAME`."""
 
     name: str
     help: str
@@ -138,19 +140,20 @@ class Command:
         return all(one.is_for_admins for one in self.forms)
 
     def read(self, words: Sequence[str], *, is_typed: bool = False) -> tuple[Form, str] | None:
-        """Returns the form that the words after the name have, and their normal spelling, or None."""
+        """Returns the form that the words after the name match, and their normal spelling. Returns None if no form
+        matches."""
         usable = (one for one in self.forms if one.is_typed or not is_typed)
         return next(((one, argument) for one in usable if (argument := one.read(words)) is not None), None)
 
     def is_meant(self, words: Sequence[str]) -> bool:
-        """Whether few words after the name are this command in a wrong form, and no talk: they are missing, begin as a
-        form does, or begin with the number or code of an admin's command."""
+        """Whether a few words after the name are probably this command in a wrong form, and not chatter. This is so if
+        there are no words, if they begin like a form, or if an admin's command is followed by a number or code."""
         if not words or any(one.begins_with(words[0].lower()) for one in self.forms):
             return True
         return any(one.is_for_admins for one in self.forms) and bool(re.search(r"\d", words[0]))
 
     def spelled(self, *, is_admin: bool) -> list[tuple[str, str]]:
-        """Returns how the command is written, and the help for each form."""
+        """Returns each form as code, with its help."""
         shown = [one for one in self.forms if is_admin or not one.is_for_admins]
         return [(f"`{self.name} {one.usage}".rstrip() + "`", one.help or self.help) for one in shown]
 
@@ -382,10 +385,10 @@ USAGE_HINT = "what you need, or " + ", ".join(one.name for one in COMMANDS.value
 
 
 def parse_command(text: str, *, has_files: bool = False, may_be_wrong: bool = True) -> tuple[str, str] | None:
-    """Returns the command and what follows its name, if the whole message is a command, else None.
+    """Returns the command's name and what follows it if the whole message is a command, else None.
 
-    A message with files is only a command that takes files. With `may_be_wrong`, few words that are a command in a
-    wrong form are one, too; its answer says how it is written."""
+    A message with files can only be a command that accepts files. With `may_be_wrong`, also returns a few words that
+    are a command in a wrong form. The response to them explains the correct form."""
     words = _PLEASE.sub("", text.strip()).strip(" ,").split()
     if not words:
         return None
@@ -401,7 +404,8 @@ def parse_command(text: str, *, has_files: bool = False, may_be_wrong: bool = Tr
 
 
 def suggest_command(text: str) -> str | None:
-    """Returns the command that a few words after a slash command are probably meant to be, although they are none."""
+    """Returns the command that a few words after a slash command were probably meant to be. Returns None if they are a
+    valid command or resemble none."""
     words = text.lower().split()
     if not words or len(words) > TYPED_WORDS_MAX or parse_command(text):
         return None
@@ -411,10 +415,11 @@ def suggest_command(text: str) -> str | None:
 def parse_words(
     message: IncomingMessage, words: str, *, has_files: bool
 ) -> IncomingMessage | CommandCalled | StopRequested:
-    """Returns the command or the wish to stop if the message's `words` are nothing else, or else the message.
+    """Returns the command or stop request that the message's `words` consist of, or the message itself if they are
+    something else.
 
-    Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
-    but StopRequested posts nothing if no run is active."""
+    Without a mention, only stop requests and `follow` count. The users of the thread may be talking to each other, but
+    StopRequested posts nothing if no run is active."""
     command = parse_command(words, has_files=has_files, may_be_wrong=message.is_addressed)
     is_for_others = message.is_to_others and not message.is_addressed
     if command is None or message.actor.app_ids or is_for_others:
@@ -458,7 +463,7 @@ async def suggest_values(called: CommandCalled, deps: CommandDeps) -> Sequence[S
 
 
 def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
-    """Returns the audit entry for a command that changes knowledge or a plan, otherwise None.
+    """Returns the audit entry for a command that changed knowledge or a plan, otherwise None.
 
     The stores create the audit entries of all other commands."""
     form, argument = COMMANDS[called.name].read(called.argument.split()) or (Form(), "")
