@@ -41,13 +41,12 @@ OnWorkspaceUninstall = Callable[[str, str], Awaitable[None]]
 class SlackApp:
     """Serves one workspace (with `bot_token`) or every workspace that installed the app (with `tokens`).
 
-    `receive` handles what people do; without it the app only posts, as a worker does. `hear` takes in what else happens
-    in channels. `admits` tells whether an author
-    has access, before a message is parsed, and `conversations` where the bot has one. With `app_token` events arrive
-    over Socket Mode, with `signing_secret` over HTTP. `groups` are the user groups whose members must be known.
-    `on_uninstall` is called after a workspace removed the app. `inbox` stores the channel cursors; with it, messages
-    that were missed while the app was offline are backfilled. With `greetings` it greets people and channels, and draws
-    the App Home."""
+    `receive` handles user actions. Without it, the app only posts, as in a worker. `hear` handles other events in
+    channels. `admits` returns whether an author has access, before a message is parsed, and `conversations` finds the
+    bot's conversations. With `app_token`, events arrive over Socket Mode, with `signing_secret`, over HTTP. `groups`
+    are the user groups whose members must be known. `on_uninstall` is called after a workspace removed the app. `inbox`
+    stores the channel cursors. With it, messages that were missed while the app was offline are backfilled. With
+    `greetings`, the app greets users and channels, and draws the App Home."""
 
     def __init__(
         self,
@@ -168,7 +167,7 @@ class SlackApp:
         await self._workspaces.remove(team_id)
 
     async def close(self) -> None:
-        """Stops receiving events, waits for those in progress, and closes every connection."""
+        """Stops receiving events, waits for notices in progress, and closes every connection."""
         if self._http:
             self._http.stop()
         if self._socket:

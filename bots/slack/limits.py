@@ -8,7 +8,7 @@ HEADER_TEXT_MAX = 150
 MARKDOWN_TEXT_MAX = 12_000
 """Limit on the total length of all `markdown` blocks in a message."""
 TABLE_ROWS_MAX = 101
-"""Rows of a data_table with its header. One document of Slack says 201."""
+"""Maximum number of rows of a data_table, including its header. Another page of Slack's documentation allows 201."""
 TABLE_COLUMNS_MAX = 20
 TABLE_CAPTION_MAX = 150
 """Our own limit, because Slack states none."""

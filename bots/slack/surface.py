@@ -144,7 +144,7 @@ class SlackSurface:
                 return None
 
     async def streams(self, address: Address) -> SlackStreams | None:
-        """Returns None in channels, because only one person there would see a stream while it is written."""
+        """Returns None in channels, because only one user there would see a stream while it is written."""
         is_direct = address.channel_id.startswith("D") and bool(address.thread_key)
         if not is_direct or START_STREAM in (await self._client_for(address)).unavailable_methods:
             return None
@@ -155,7 +155,7 @@ class SlackSurface:
         await (await self._client_for(address)).write("chat.delete", body)
 
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
-        """Posts an ephemeral message in the channel: its rate limit is not the one of messages."""
+        """Posts an ephemeral message in the channel. Its rate limit is separate from that of ordinary messages."""
         body: JsonObject = {"channel": address.channel_id, "user": person_id}
         client = await self._client_for(address)
         with TELL:
@@ -177,7 +177,7 @@ class SlackSurface:
         may_be_posted: bool,
         precondition: Precondition,
     ) -> str:
-        """Posts the message whose thread a conversation goes on in (see ThreadBeginner)."""
+        """Posts the message whose thread holds a new conversation (see ThreadBeginner)."""
         top = replace(channel, thread_key="")
         ts = await self.find(top, delivery_id) if may_be_posted else None
         return ts or await self.post(top, content, delivery_id=delivery_id, precondition=precondition)
@@ -193,7 +193,7 @@ class SlackSurface:
         if any(names_delivery(get_text(block, "block_id"), delivery_id) for block in blocks):
             return True
         if any(get_text(block, "task_id") == delivery_id for block in blocks):
-            return True  # a stream, which has no metadata
+            return True  # the message is a stream, which has no metadata
         file_id = self._uploads.uploaded_file_id(delivery_id)
         return any(get_text(file, "id") == file_id for file in get_objects(message, "files") if file_id)
 
@@ -204,7 +204,7 @@ class SlackSurface:
         change = partial(change_reaction, client, address.channel_id, message_ref, precondition)
         with REACT:
             await self._reactions.show(
-                # bots of several workspaces may be in a channel that these share
+                # bots of several workspaces may share a channel
                 f"{client.identity.team_id}:{address.channel_id}:{message_ref}",
                 reaction,
                 sent_at_seconds=float(message_ref),

@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """One workspace with its client, the people in it, and what handles its events.
+    """A workspace with its client, the lookup of its users, and its event handler.
 
-    `token_read_at` is the monotonic time at which the token was last read, None for a configured token. `installed_by`
-    is the id of the workspace, or of the organisation whose token serves it."""
+    `token_read_at` is the monotonic time at which the token was last read, or None for a configured token.
+    `installed_by` is the id of the workspace, or of the organisation whose token serves it."""
 
     client: SlackClient
     people: People
@@ -46,7 +46,8 @@ class Workspace:
 class Workspaces:
     """Finds workspaces by id and creates their clients. `tokens` is None if a single token is configured.
 
-    Looking up a token may wait for Slack to refresh it. Lookups of different workspaces do not wait for each other."""
+    To find a token, a lookup may wait until Slack has refreshed it. Lookups of different workspaces do not wait for
+    each other."""
 
     def __init__(
         self,
@@ -122,7 +123,8 @@ class Workspaces:
     async def find_for_tenant(self, tenant: Tenant) -> Workspace | None:
         """Returns the workspace that a payload came from, or None. Raises StorageUnavailable.
 
-        If the organisation installed the app, links a workspace without a token of its own to the organisation's."""
+        If the organisation installed the app, lets the organisation's token serve a workspace that has no token of its
+        own."""
         team_id, organisation_id = tenant.team_id, tenant.organisation_id
         workspace = await self.find(team_id)
         if workspace is not None or self._tokens is None or not (team_id and organisation_id):
@@ -131,7 +133,7 @@ class Workspaces:
         return await self.find(team_id) if is_served else None
 
     async def find_sharing(self, channel_id: str, team_ids: frozenset[str]) -> list[Workspace]:
-        """Returns the workspaces with the bot that share a Slack Connect channel: those of `team_ids`, which an event
+        """Returns the workspaces with the bot that share a Slack Connect channel: those in `team_ids`, which the event
         names, and those that earlier events of the channel named. Raises StorageUnavailable."""
         if not team_ids:
             return []
@@ -166,7 +168,7 @@ class Workspaces:
         return workspace
 
     async def client_for(self, address: Address) -> SlackClient:
-        """Returns the client of `get_for_address`, and raises as it does."""
+        """Returns the client of `get_for_address`, and raises the same exceptions."""
         return (await self.get_for_address(address)).client
 
     async def client_for_file(self, file: IncomingFile) -> tuple[SlackClient, IncomingFile]:
@@ -189,7 +191,7 @@ class Workspaces:
         return self._tokens.file_ref_signer.sign(team_id, file) if self._tokens else file
 
     async def remove(self, team_id: str) -> None:
-        """Closes a workspace that removed the bot, or every workspace of an organisation that did."""
+        """Closes a workspace that removed the bot, or all workspaces of an organisation that removed it."""
         gone = [one for one, workspace in self._workspaces.items() if team_id in {one, workspace.installed_by} - {""}]
         for workspace in [self._workspaces.pop(one) for one in gone]:
             await _close_workspace(workspace)

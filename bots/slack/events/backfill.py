@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 OVERLAP_SECONDS = 600
 """Slack redelivers an event for about six minutes, so a later event may have moved the cursor past it. Mentions and
-direct messages in this period before the cursor are read again; all other messages only after the cursor."""
+direct messages from this period before the cursor are read again. Other messages are read only after the cursor."""
 CHANNELS_MAX = 200
 """Limit on channels read per workspace, most recently active first."""
 THREADS_MAX = 200
@@ -41,7 +41,8 @@ RETRY_SECONDS, RETRY_SECONDS_MAX = 30.0, 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelGap:
-    """A channel whose messages after `oldest` must be read. `is_cut`: some after `cursor` are too old to read."""
+    """A channel whose messages after `oldest` must be read. `is_cut` is true if some messages after `cursor` are too
+    old to be read."""
 
     scope: str
     channel_id: str
@@ -55,8 +56,8 @@ class _BackfillSummary:
     """The result of backfilling one workspace.
 
     `heard` counts the messages after the cursors, `asked` those among them that are for the agent. `cut` lists channels
-    with more messages than were read; `skipped` maps reasons to channels that were not read. `failed` are the gaps of
-    those that are read later."""
+    with more messages than were read. `skipped` maps reasons to the channels that were not read. `failed` holds the
+    gaps that are read again later."""
 
     heard: int = 0
     asked: int = 0
@@ -162,8 +163,8 @@ class Backfill:
     async def _backfill_workspace_safely(
         self, team_id: str, gaps: list[ChannelGap], slots: asyncio.Semaphore
     ) -> list[ChannelGap]:
-        """Backfills one workspace. Logs every failure, so that the other workspaces are still read. Returns the gaps of
-        channels that could not be read now."""
+        """Backfills one workspace. Logs every failure, so that the other workspaces are still read. Returns the gaps
+        that could not be read now."""
         summary = _BackfillSummary()
         async with slots:
             try:
@@ -230,9 +231,9 @@ def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Ch
 class MessageReplay:
     """Passes messages from the history to the event handler if they were for the agent when they were posted.
 
-    Backfill also reads messages that were ignored on arrival, so stricter rules apply. A thread message must come after
-    the message that brought the agent into the thread. A stop request must come after the last message that the agent
-    received in the thread."""
+    Backfill also reads messages that were ignored on arrival, so stricter rules apply. A message in a thread must come
+    after the message that brought the agent into the thread. A stop request must come after the last message that the
+    agent received in the thread."""
 
     def __init__(
         self, identity: Identity, event_handler: EventHandler, cursors: ChannelCursors, joined: Sequence[JoinedThread]
@@ -247,7 +248,8 @@ class MessageReplay:
         return [thread_key for channel, thread_key in self._joined if channel == channel_id]
 
     async def replay_message(self, event: JsonObject, *, cursor: str) -> bool:
-        """Handles a message and returns True, or returns False if it is not for the agent. Raises as `on_event`."""
+        """Handles a message and returns True, or returns False if it is not for the agent. Raises the same exceptions
+        as `on_event`."""
         inbound, ts = parse_safely(partial(parse_event, event, self._known)), get_text(event, "ts")
         match inbound:
             case IncomingMessage(is_addressed=True):
@@ -293,8 +295,8 @@ _NOT_LISTED_MESSAGE = "slack: channels of workspace %s from which nothing was ev
 class UnreadChannels:
     """Finds channels that the bot is in and that have no cursor yet.
 
-    Every message that the bot receives leaves a cursor. A channel without one may have missed everything since the
-    channels were last listed; the time of that listing is stored as a cursor of the workspace."""
+    Every message that the bot receives leaves a cursor. All messages in a channel without one, since the channels were
+    last listed, may have been missed. The time of that listing is stored as a cursor of the workspace."""
 
     def __init__(self, inbox: Inbox, workspaces: Workspaces) -> None:
         self._inbox = inbox
@@ -321,7 +323,7 @@ class UnreadChannels:
         return {**cursors, **found}
 
     async def _look(self, team_id: str, cursor: str, cursors: Mapping[str, str], found: dict[str, str]) -> bool:
-        """Adds cursors for a workspace's new channels. Returns whether all its channels have one now. Logs failures."""
+        """Adds cursors for a workspace's new channels. Returns whether all its channels now have one. Logs failures."""
         try:
             workspace = await self._workspaces.find(team_id)
             # an organisation's token also lists channels of other workspaces
@@ -367,7 +369,7 @@ def newest_cursor_by_workspace(cursors: Mapping[str, str]) -> dict[str, str]:
 def last_listed_ts(team_id: str, cursors: Mapping[str, str]) -> str:
     """Returns the ts after which channels without a cursor may have unread messages, or "" for a new workspace.
 
-    Uses the newest channel cursor if that is older, because it is in Slack's time: a fast local clock must not hide
+    Returns the newest channel cursor if it is older, because it is in Slack's time. A fast local clock must not hide
     messages."""
     context = (cursors.get(f"{team_id}:", ""), newest_cursor_by_workspace(cursors).get(team_id, ""))
     return min(filter(is_message_ts, context), default="")

@@ -37,8 +37,9 @@ async def handle_uninstall(
 ) -> None:
     """Calls `on_uninstall` for each installation that the event ends. Raises StorageUnavailable.
 
-    Slack sends several of these events at once and in any order, so installations that ended already are skipped. The
-    end of one workspace's installation does not affect others that the organisation's installation serves."""
+    Slack sends several of these events at once and in any order, so installations that have already ended are skipped.
+    If a workspace removes the app, the other workspaces that the organisation's installation serves are not
+    affected."""
     async with workspaces.uninstalling:
         for one in await _uninstalled_ids(event, tenant, workspaces):
             await on_uninstall(one)
@@ -83,10 +84,10 @@ def build_bolt_app(
     """Builds a Bolt app that processes before it responds, so an exception returns 500 and Slack redelivers."""
 
     async def authorize(team_id: str | None) -> AuthorizeResult:
-        # Do not call Slack here: if the call failed, Bolt would drop the event.
+        # Do not call Slack here, because Bolt would drop the event if the call failed.
         workspace = await workspaces.find(team_id or "")
         if workspace is None:
-            # An empty result makes the handlers do nothing; without one Bolt posts an error to the channel.
+            # An empty result makes the handlers do nothing. Without a result, Bolt posts an error to the channel.
             return AuthorizeResult(enterprise_id=None, team_id=team_id)
         identity = workspace.client.identity
         return AuthorizeResult(
@@ -139,7 +140,7 @@ Handle = Callable[[EventHandler, JsonObject], Awaitable[JsonObject | None]]
 
 
 def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awaitable[None]]:
-    """Returns a Bolt listener that acknowledges an interaction with what `handle` returns."""
+    """Returns a Bolt listener that acknowledges an interaction with the result of `handle`."""
 
     async def on_interaction(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
@@ -167,7 +168,7 @@ async def _dispatch_event(
     called.sort(key=lambda one: text.find(f"<@{one.client.identity.user_id}"))
     chosen = called[:1] or found.values()
     handlers = [one.event_handler for one in chosen if one.event_handler is not None]
-    # at once, because Slack waits three seconds for all of them
+    # all at the same time, because Slack waits only three seconds for all of them
     ends = await asyncio.gather(*(one.on_event(event) for one in handlers), return_exceptions=True)
     for error in ends:
         if error is not None:

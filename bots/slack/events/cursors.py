@@ -18,10 +18,10 @@ def is_message_ts(ts: str) -> bool:
 
 
 class ChannelCursors:
-    """Tracks the newest message received from each channel, by `team:channel`.
+    """Tracks the newest message received from each channel. Channels are keyed by `team:channel`.
 
-    A message after a gap moves only the cursor in memory. The stored cursor stays before the gap until the gap is read.
-    """
+    A message after a gap moves only the cursor in memory. The stored cursor stays before the gap until the gap is
+    read."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -63,11 +63,11 @@ class ChannelCursors:
             self._writer.advance(scope, self._newest[scope])
 
     def unpause(self) -> None:
-        """Stores cursors again. Call instead of `resume` if no message was missed."""
+        """Stores cursors again. Use this instead of `resume` if no message was missed."""
         self._is_paused = False
 
     def close_gap(self, scope: str, ts: str = "") -> None:
-        """Ends the gap of a channel, which was read up to `ts`, or is given up if `ts` is empty."""
+        """Ends the gap of a channel that was read up to `ts`. If `ts` is empty, the rest of the gap is given up."""
         self._gaps.discard(scope)
         if is_message_ts(ts):
             self._remember(scope, ts)
@@ -75,7 +75,7 @@ class ChannelCursors:
             self._writer.advance(scope, self._newest[scope])
 
     async def flush(self) -> None:
-        """Stores the cursors that are not stored yet. Never raises."""
+        """Stores the cursors that are not stored yet. Failures are only logged."""
         await self._writer.flush()
 
     def _remember(self, scope: str, ts: str) -> None:

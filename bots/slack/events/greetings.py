@@ -1,4 +1,4 @@
-"""Greets users and channels that are new to the app, and draws the App Home while its run goes on."""
+"""Greets users and channels that are new to the app, and keeps the App Home up to date while a run is active."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 GREETED_EVENTS = frozenset({"app_home_opened", "member_joined_channel"})
 HOME_INTERVAL_SECONDS = 3.0
 HOME_LIVE_SECONDS = 600.0
-"""How long an opened Home is kept up to date. Slack does not tell when it is closed."""
+"""How long an opened Home is kept up to date. Slack does not report when it is closed."""
 HOMES_LIVE_MAX = 200
 WELCOME = (
     "Hello! Write what you need, and attach files if they help: I plan, run programs, search the web and answer in the"
@@ -35,8 +35,8 @@ PUBLISH = Failpoint("slack.publish_home")
 
 @dataclass(slots=True)
 class Greeter:
-    """Greets in one workspace. `find_access` returns the action, completed with the person's details from Slack, and
-    whether the person has access."""
+    """Greets users and channels of one workspace. `find_access` returns the action with facts about its person from
+    Slack, and whether the person has access."""
 
     client: SlackClient
     greetings: Greetings
@@ -68,7 +68,7 @@ class Greeter:
             except SurfaceError as error:
                 log.info("slack: whether a person is new is not known: %s", error)
                 return
-            # welcomes a person whose direct messages are empty
+            # welcome only a person whose direct messages with the bot are empty
             if not get_objects(page, "messages") and await self.greetings.claim(context.key(channel, "welcome")):
                 await self._post(channel, WELCOME)
 
@@ -96,7 +96,7 @@ class Greeter:
         task.add_done_callback(forget)
 
     async def _keep_home(self, opened: CommandCalled, has_access: bool) -> None:
-        """Publishes the person's page, and again whenever it changes, while one of their runs goes on."""
+        """Publishes the person's page, and publishes it again when it changes while one of their runs is active."""
         person_id, shown = opened.person.person_id, None
         if not has_access:
             await self._publish(person_id, closed_home_view(NOT_ALLOWED))

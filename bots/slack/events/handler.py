@@ -51,15 +51,15 @@ ActionT = TypeVar("ActionT", bound=UserAction)
 class MentionDedup:
     """Remembers recently stored messages by (channel, ts), so that a mention is handled only once.
 
-    Slack sends a mention as `app_mention` and as `message`. Only the `message` event has the files, so the
-    `app_mention` event waits for it."""
+    Slack sends a mention as an `app_mention` event and as a `message` event. Only the `message` event has the files, so
+    the `app_mention` event waits for it."""
 
     def __init__(self) -> None:
         self._stored: OrderedDict[MessageKey, bool] = OrderedDict()
         self._waiting: dict[MessageKey, asyncio.Event] = {}
 
     def record(self, channel: str, ts: str, *, is_taken: bool) -> None:
-        """Records that the message was handled."""
+        """Records that the message was handled. `is_taken` is false if it was ignored."""
         self._stored[channel, ts] = is_taken
         while len(self._stored) > _STORED_MESSAGES_MAX:
             self._stored.popitem(last=False)
@@ -67,8 +67,9 @@ class MentionDedup:
             event.set()
 
     async def wait_for(self, channel: str, ts: str, *, timeout_seconds: float, is_edit: bool = False) -> bool:
-        """Waits for the message. Returns whether it was handled before the timeout, and taken if this is an edit,
-        because an edit may make a request of a message that was ignored."""
+        """Waits for the message. Returns whether it was handled before the timeout.
+
+        For an edit, a message that was ignored counts as not handled, because the edit may turn it into a request."""
         key = (channel, ts)
         if key in self._stored:
             return self._stored[key] or not is_edit
@@ -85,8 +86,8 @@ class MentionDedup:
 
 
 class ThreadOrder:
-    """Keeps the messages of a thread, their edits and their deletions in the order in which they arrive, while their
-    lookups overlap."""
+    """Handles the messages of a thread, their edits and their deletions in the order of their arrival, while their
+    lookups run at the same time."""
 
     def __init__(self) -> None:
         self._newest: dict[MessageKey, asyncio.Event] = {}
@@ -95,7 +96,7 @@ class ThreadOrder:
     async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
         """Context manager: yields a function that waits until the thread's earlier events have been handled, but not
         longer than Slack waits for the acknowledgement."""
-        # an edit and a deletion carry the message
+        # the event of an edit or a deletion contains the message
         message = get_object(event, "message") or get_object(event, "previous_message") or event
         thread = get_text(event, "channel"), get_text(message, "thread_ts") or get_text(message, "ts")
         earlier = self._newest.get(thread)
@@ -116,7 +117,7 @@ class ThreadOrder:
 
 
 ROOT_SECONDS = 1.0
-"""A message that takes longer from its author to the inbox may have been overtaken by replies to it."""
+"""A message that takes longer than this from its author to the inbox may arrive after replies to it."""
 SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
 
@@ -140,10 +141,10 @@ class EventHandler:
         cursors: ChannelCursors | None = None,
         greetings: Greetings | None = None,
     ) -> None:
-        """`hear` takes in what happens in channels besides. `admits` tells whether an author has access, before the
-        message is parsed, and `conversations` whether a message or a reaction that is not addressed to the bot can
-        matter, before anyone is looked up. `file_ref_signer` is needed if the app serves several workspaces; `cursors`
-        record received messages."""
+        """`hear` handles events in channels that are not addressed to the bot. `admits` returns whether an author has
+        access, before a message is parsed. `conversations` finds out whether an event that is not addressed to the bot
+        is in one of its threads, before anyone is looked up. `file_ref_signer` is needed if the app serves several
+        workspaces. `cursors` records received messages."""
         self._client = client
         self._receive = receive
         self._hear = hear
@@ -167,7 +168,8 @@ class EventHandler:
         )
 
     async def on_event(self, event: JsonObject, *, is_missed: bool = False) -> None:
-        """Handles one event of the Events API, or one that was missed and made of a message in the history."""
+        """Handles an event of the Events API, or with `is_missed`, an event that was made from a message in the
+        history."""
         if get_text(event, "type") in GREETED_EVENTS:
             if self._greeter is not None:
                 with acknowledging():
@@ -181,7 +183,7 @@ class EventHandler:
             self._cursors.record_message(*place)
 
     async def pass_to_schedules(self, event: JsonObject) -> None:
-        """Passes on what a schedule may wait for, whether it is for the agent or not."""
+        """Passes the event to the schedules if a trigger can wait for events of its kind."""
         if self._hear and (happened := parse_trigger_event(event, self._client.identity)):
             is_reaction = happened.kind == "emoji"
             await self._hear(happened, partial(self._find_thread, happened) if is_reaction else None)
@@ -214,19 +216,19 @@ class EventHandler:
                 await self._on_event(reply)
 
     async def on_shortcut(self, payload: JsonObject) -> None:
-        """Handles a message shortcut or a global one."""
+        """Handles a message shortcut or a global shortcut."""
         with acknowledging():
             await self._shortcuts.open_form(payload)
 
     async def on_form(self, payload: JsonObject) -> JsonObject | None:
-        """Handles a submitted form. Returns the answer for Slack."""
+        """Handles a submitted form. Returns the acknowledgement for Slack."""
         if get_text(payload, "type") != "view_submission":
             return None
         with acknowledging():
             return await self._shortcuts.submit_form(payload, await self._context_of(payload))
 
     async def on_command(self, payload: JsonObject) -> JsonObject:
-        """Handles a slash command. Returns the answer for Slack."""
+        """Handles a slash command. Returns the acknowledgement for Slack."""
         with acknowledging():
             return await self._shortcuts.run_command(payload, await self._context_of(payload))
 
@@ -235,7 +237,7 @@ class EventHandler:
         return await self._context_with({person_id})
 
     async def _context_with(self, people: set[str]) -> ParseContext:
-        """Looks up the users with these ids, except an empty one and the bot's."""
+        """Looks up the users with these ids, except the bot and empty ids."""
         identity = self._client.identity
         return ParseContext(
             identity=identity,
@@ -258,17 +260,18 @@ class EventHandler:
                 await self._shortcuts.ask_reason(payload, inbound)
 
     async def _parse(self, event: JsonObject, turn: Callable[[], Awaitable[None]]) -> UserAction | Ignored:
-        """Parses an event. Looks people up only if the event can matter, and their words only if they have access.
+        """Parses an event. Looks users up only if the event can matter, and names in the text only if the author has
+        access.
 
-        If the author has no access, the message comes without its content, so that no one reads what strangers write.
-        """
+        If the author has no access, the message comes without its content, so that nobody reads what strangers
+        write."""
         identity = self._client.identity
         thread_ts = ""
         reacted = find_reacted_message(event, identity)
         if reacted:
             channel, thread_ts = reacted
             if self._conversations is not None:
-                # the thread of an active run's request or card
+                # look up the thread if the message is an active run's request or card
                 place = ParseContext(identity=identity).address(channel, "")
                 address = await self._conversations.place_of_message(place, thread_ts)
                 if address is None or not address.thread_key:
@@ -279,10 +282,10 @@ class EventHandler:
         if isinstance(inbound, Ignored):
             return inbound
         if reacted is None and not concerns_bot(event, identity):
-            await turn()  # an earlier message may begin a conversation here
+            await turn()  # wait, because an earlier message may begin a conversation here
             if self._conversations and not await self._conversations.has_thread(inbound.address):
                 return Ignored(reason="not addressed")
-        if isinstance(inbound, MessageDeleted):  # nothing of it is shown
+        if isinstance(inbound, MessageDeleted):  # a deletion shows nothing of the message
             return inbound
         outline = parse_safely(partial(parse_event, without_content(event, identity), unnamed))
         if isinstance(outline, IncomingMessage):
@@ -295,7 +298,7 @@ class EventHandler:
         return parse_safely(partial(parse_event, event, named))
 
     async def _find_thread(self, happened: TriggerEvent) -> TriggerEvent:
-        """Returns the event with the thread of its message, which Slack does not send with a reaction."""
+        """Returns the event with the thread of its message, because a reaction event does not contain it."""
         parameters = {"channel": happened.address.channel_id, "ts": happened.message_ref, "limit": 1}
         (message, *_) = get_objects(await self._client.read("conversations.replies", parameters), "messages") or [{}]
         thread_ts = get_text(message, "thread_ts") or happened.message_ref
@@ -343,12 +346,12 @@ class EventHandler:
         return (await self._find_access(inbound))[1]
 
     async def _find_access(self, inbound: ActionT, *, is_click: bool = True) -> tuple[ActionT, bool]:
-        """Returns the action with its person's standing, and whether the person has access."""
+        """Returns the action with facts about its person, and whether the person has access."""
         inbound = replace(inbound, actor=await self._standing(inbound, is_click=is_click))
         return inbound, self._admits is None or await self._admits(inbound)
 
     async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
-        """Returns the sender's standing."""
+        """Returns facts about the person or the app that sent the action."""
         if inbound.actor.app_ids:
             return replace(inbound.actor, organisation_id=self._client.identity.organisation_id)
         return await self.find_standing(inbound.address, inbound.person.person_id, is_click=is_click)
@@ -367,7 +370,8 @@ class EventHandler:
         )
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:
-        """Adds fields that only the `message` event has, such as files. Returns the mention as is if Slack fails."""
+        """Adds fields that only the `message` event has, such as files. Returns the mention unchanged if Slack
+        fails."""
         channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
         thread_ts = get_text(mention, "thread_ts") or ts
         try:
@@ -395,9 +399,10 @@ class EventHandler:
 
 
 def parse_safely(parse: Callable[[], UserAction | Ignored]) -> UserAction | Ignored:
-    """Calls `parse`. Logs and ignores a payload that breaks it, since each redelivery would break it too."""
+    """Calls `parse`. Logs and ignores a payload that breaks the parser, because each redelivery would break it
+    again."""
     try:
         return parse()
-    except Exception:  # whatever a payload breaks
+    except Exception:  # a payload may have any shape
         log.exception("a slack payload could not be parsed")
         return Ignored(reason="unreadable")

@@ -20,7 +20,7 @@ APP_FIELDS_MAX = 50
 TABLE_CELLS_MAX = 4_000
 TABLE_COLUMNS_MAX = 50
 TABLE_CHARACTERS_MAX = 40_000
-"""More than a message of Slack holds, so that only made-up payloads are cut."""
+"""More than a Slack message can hold, so that only forged payloads are truncated."""
 _GONE = frozenset({"tombstone", "hidden_by_limit"})
 
 
@@ -82,13 +82,13 @@ def _is_elsewhere(file: JsonObject) -> bool:
 
 
 def _address(file: JsonObject) -> str:
-    """Returns the address of a file that Slack does not host, such as one in a drive."""
+    """Returns the URL of a file that Slack does not host, for example a file in a cloud drive."""
     names = ("external_url", "url_private", "permalink")
     return next((url for name in names if (url := get_text(file, name))), "address unknown")
 
 
 def _urls(message: JsonObject) -> Iterator[str]:
-    """Yields the link targets in the rich text, most of which are in the plain text too."""
+    """Yields the link targets in the rich text. Most of them are also in the plain text."""
     pending: list[JsonValue] = list(reversed(get_objects(message, "blocks")))
     while pending:
         node = pending.pop()
@@ -100,7 +100,7 @@ def _urls(message: JsonObject) -> Iterator[str]:
 
 
 def _tables(rows: Iterator[list[JsonValue]], names: Mapping[str, str], cells_max: int = TABLE_CELLS_MAX) -> list[str]:
-    """Returns the beginning of the tables that the writer pasted, and how many rows are left out."""
+    """Returns the first rows of the tables that the author pasted, and how many rows are left out."""
     kept, cells, room = list[str](), 0, TABLE_CHARACTERS_MAX
     for row in rows:
         cells += len(row[:TABLE_COLUMNS_MAX])
@@ -113,8 +113,9 @@ def _tables(rows: Iterator[list[JsonValue]], names: Mapping[str, str], cells_max
 
 
 def table_rows(*messages: JsonObject) -> Iterator[list[JsonValue]]:
-    """Yields the cells of the tables that the writer pasted, row by row. Slack puts them into an attachment that has no
-    other text, with the fallback "[no preview available]" (github.com/vercel/chat/issues/803)."""
+    """Yields the rows of the tables that the author pasted, each as a list of cells. Slack puts pasted tables into an
+    attachment that has no other text, with the fallback "[no preview available]"
+    (github.com/vercel/chat/issues/803)."""
     return (
         row
         for message in messages
@@ -165,7 +166,7 @@ def _is_forward(attachment: JsonObject) -> bool:
 
 
 def _attachment_texts(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
-    """Yields what an app shows in each attachment: title, text, fields and blocks."""
+    """Yields the text that an app shows in each attachment: title, text, fields and blocks."""
     for attachment in _own_attachments(message):
         shown = [_attachment_text(attachment, name, names) for name in ("pretext", "author_name")]
         title, link = (_attachment_text(attachment, name, names) for name in ("title", "title_link"))
@@ -178,7 +179,7 @@ def _attachment_texts(message: JsonObject, names: Mapping[str, str]) -> Iterator
         shown += _block_texts(attachment, names)
         shown.append(_attachment_text(attachment, "footer", names))
         whole = "\n".join(one for one in shown if one)
-        # for blocks without text, such as a table, Slack's fallback text says only that there is no preview
+        # for blocks without text, such as a table, Slack's fallback states only that there is no preview
         yield whole or ("" if "blocks" in attachment else _attachment_text(attachment, "fallback", names))
 
 

@@ -40,10 +40,10 @@ VOTES: Mapping[str, str] = {"+1": APPROVE_ONCE, "thumbsup": APPROVE_ONCE, "-1": 
 """The answers to an approval request that reactions on its message stand for."""
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
 EDITED_WITHIN = timedelta(microseconds=999_999)
-"""A message says in whole seconds when it was edited, so its text may be as new as the end of that second."""
+"""Slack reports the time of an edit in whole seconds. The edit may be up to this much later."""
 _CONTENT = frozenset({"text", "blocks", "files", "attachments", "message", "previous_message"})
-# The subtypes of messages that users write. Messages with other subtypes come from Slack or from bots.
 A_BOTS = "a bot's"
+# The subtypes of messages that users write. Messages with other subtypes come from Slack or from bots.
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
 
 
@@ -56,8 +56,8 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """Facts not in a payload: the bot's identity, users' names and time zones by id, and the thread of a message with a
-    reaction."""
+    """Facts that are not in a payload: the bot's identity, users' names and time zones by id, and the thread of the
+    message that a reaction is on."""
 
     identity: Identity
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -74,8 +74,9 @@ class ParseContext:
         )
 
     def key(self, *parts: str) -> str:
-        """Returns the dedupe key of an event. Every delivery of the same event has the same key. Keys are kept
-        longer than messages, so they contain no id of a person."""
+        """Returns the dedupe key of an event. Every delivery of the same event has the same key.
+
+        Keys are kept longer than messages, so they must not contain the id of a person."""
         return ":".join(("slack", self.identity.team_id, *parts))
 
 
@@ -87,9 +88,9 @@ def user_ids_in(event: JsonObject) -> set[str]:
 
 
 def find_reacted_message(event: JsonObject, identity: Identity) -> tuple[str, str] | None:
-    """Returns the channel and ts of the message that got a reaction with a meaning, or None.
+    """Returns the channel and ts of the message if the reaction is a stop or a vote, or None for other events.
 
-    Slack does not send the thread of the message. Approvals count only on the bot's own messages."""
+    Slack does not send the thread of the message. Votes count only on the bot's own messages."""
     if get_text(event, "type") != "reaction_added" or get_text(event, "item", "type") != "message":
         return None
     name = _reaction_name(event)
@@ -166,8 +167,8 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
 
 
 def parse_trigger_event(event: JsonObject, identity: Identity) -> TriggerEvent | None:
-    """Returns what a schedule may wait for: a message at the top of a channel that is not said to the bot, or an emoji
-    on a message. Returns None for everything else."""
+    """Returns the event that a schedule may wait for: a top-level message in a channel that does not mention the bot,
+    or an emoji on a message. Returns None for everything else."""
     context = ParseContext(identity=identity)
     if get_text(event, "type") == "reaction_added":
         channel, ts = get_text(event, "item", "channel"), get_text(event, "item", "ts")
@@ -202,7 +203,7 @@ def parse_trigger_event(event: JsonObject, identity: Identity) -> TriggerEvent |
 
 
 def without_content(event: JsonObject, identity: Identity) -> JsonObject:
-    """Returns a message that says who wrote where and whether the bot is mentioned, but not what."""
+    """Returns the message without its content. The result shows who wrote where, and whether the bot is mentioned."""
     kept = {name: value for name, value in event.items() if name not in _CONTENT}
     return {**kept, "text": f"<@{identity.user_id}>" if mentions_bot(event, identity) else ""}
 
@@ -212,8 +213,8 @@ def mentions_bot(message: JsonObject, identity: Identity) -> bool:
 
 
 def concerns_bot(event: JsonObject, identity: Identity) -> bool:
-    """Whether the event is for the bot wherever it happens: in direct messages, or about a message that mentions the
-    bot, or did so before an edit or a deletion."""
+    """Whether the event is for the bot in any thread: it is in a direct message, or its message mentions the bot, or
+    did so before an edit or a deletion."""
     is_direct = get_text(event, "channel").startswith("D")
     versions = (event, get_object(event, "message"), get_object(event, "previous_message"))
     return is_direct or any(mentions_bot(one, identity) for one in versions)
@@ -266,7 +267,7 @@ def _not_a_persons(message: JsonObject, context: ParseContext) -> str:
 
 
 def _app_ids(message: JsonObject) -> frozenset[str]:
-    """Returns the ids of the app that wrote the message: those of the app and of its bot. A person's has none."""
+    """Returns the ids of the app and the bot that wrote the message. Returns an empty set for a person's message."""
     keys = (("app_id",), ("bot_id",), ("bot_profile", "app_id"), ("bot_profile", "id"))
     is_apps = get_text(message, "bot_id") or "bot_profile" in message
     return frozenset(get_text(message, *key) for key in keys if is_apps) - {""}
@@ -286,7 +287,7 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     words = message_content.build_message_text(message, context.names, bot=context.identity.user_id)
     return MessageEdited(
         address=context.address(channel, get_text(message, "thread_ts") or ts),
-        # the time in the message has whole seconds, in which there may be two edits
+        # the edit time in the message has whole seconds, and there may be two edits within a second
         dedupe_key=context.key(channel, ts, "edit", get_text(event, "event_ts") or edited),
         message_ref=ts,
         person=context.person(get_text(message, "user")),
@@ -297,7 +298,7 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
 
 
 def _written(message: JsonObject) -> object:
-    """Returns what its writer wrote, without what Slack adds, such as previews of links."""
+    """Returns what the author wrote, without what Slack adds, such as link previews."""
     return message_mrkdwn(message), list(message_content.table_rows(message))
 
 

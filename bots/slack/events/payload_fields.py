@@ -1,5 +1,5 @@
-"""Typed access to Slack's JSON payloads, and where they came from. Fields that are missing or have the wrong type count
-as empty."""
+"""Typed access to Slack's JSON payloads and their tenants. Fields that are missing or have the wrong type count as
+empty."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -62,10 +62,10 @@ def _at(source: object, path: tuple[str, ...]) -> JsonValue:
 
 
 def parse_tenant(body: JsonObject, team_id: str) -> Tenant:
-    """Returns the tenant of a payload. `team_id` is the workspace that Bolt found in it.
+    """Returns the tenant of a payload. `team_id` is the workspace that Bolt found in the payload.
 
-    With an organisation-wide installation, Bolt's id may be empty or be the user's home workspace, so the workspace of
-    the clicked message takes precedence."""
+    With an organisation-wide installation, Bolt's id may be empty or may be the user's home workspace, so the workspace
+    of the clicked message takes precedence."""
     (authorization, *_) = get_objects(body, "authorizations") or [{}]
     is_everywhere = is_organisation_install(authorization) or is_organisation_install(body)
     found = [get_text(body, "message", "team"), team_id] if is_everywhere else [team_id]
@@ -82,9 +82,9 @@ def parse_tenant(body: JsonObject, team_id: str) -> Tenant:
 
 
 def parse_sharing_ids(body: JsonObject) -> frozenset[str]:
-    """Returns the workspaces that an event of a Slack Connect channel names, or none for other events.
+    """Returns the ids of the workspaces that an event of a Slack Connect channel names, or none for other events.
 
-    Slack delivers such an event for one or several of the installations that can see it, and the one whose bot is
+    Slack delivers such an event for one or several of the installations that can see it. The installation whose bot is
     mentioned may not be the first, or not be among `authorizations` at all."""
     if body.get("is_ext_shared_channel") is not True:
         return frozenset()
@@ -96,7 +96,7 @@ def parse_sharing_ids(body: JsonObject) -> frozenset[str]:
 
 
 def is_organisation_install(told: JsonObject) -> bool:
-    """Whether Slack marks the object as an organisation-wide installation. Commands use a string for the flag."""
+    """Whether Slack marks the object as an organisation-wide installation. In commands, the flag is a string."""
     return told.get("is_enterprise_install") in (True, "true")
 
 

@@ -47,16 +47,17 @@ OPEN = Failpoint("slack.open_form")
 BEGIN = Failpoint("slack.begin")
 
 Fetch = Callable[[str, str, str], Awaitable[JsonObject]]
-"""Returns the message of a channel, a thread and a ts, or an empty object. Raises SurfaceError or TimeoutError."""
+"""Returns the message with the given channel, thread and ts, or an empty object. Raises SurfaceError or
+TimeoutError."""
 Take = Callable[[UserAction], Awaitable[tuple[UserAction, Outcome]]]
-"""Passes an action on, with the facts about its person filled in. Returns both."""
+"""Adds facts about the action's person and passes the action on. Returns the action and the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortcuts:
     """Answers shortcuts, forms and commands of one workspace, each within the time that Slack allows.
 
-    `admits` looks up whether the person has access, before anything is posted in their name."""
+    `admits` returns whether the person has access. It is called before anything is posted in the person's name."""
 
     client: SlackClient
     fetch: Fetch
@@ -66,7 +67,7 @@ class Shortcuts:
     tell_privately: Callable[[str, str], None]
 
     async def open_form(self, payload: JsonObject) -> None:
-        """Opens the form of a shortcut. Slack shows nothing if it cannot be opened, so the person is told."""
+        """Opens the form of a shortcut. If that fails, notifies the person, because Slack shows nothing."""
         callback_id = get_text(payload, "callback_id")
         if callback_id not in (ASK_MESSAGE, ASK_ANYWHERE):
             self.refuse_unknown(payload, callback_id)
@@ -92,12 +93,12 @@ class Shortcuts:
             self.tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
 
     def refuse_unknown(self, payload: JsonObject, name: str) -> None:
-        """Tells the user, and logs, that this version does not know the shortcut or button that they used."""
+        """Logs a warning and tells the user that this version does not recognize the shortcut or button."""
         log.warning("slack: someone used an unknown control or shortcut: %r", name)
         self.tell_privately(get_text(payload, "user", "id"), UNKNOWN_CONTROL)
 
     async def ask_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
-        """Asks why the answer was bad. The feedback counts without a reason, too."""
+        """Opens a form that asks why the answer was bad. The rating counts even if the form is not sent."""
         view = form_view(
             "What was wrong?",
             "What should it have done?",
@@ -112,7 +113,8 @@ class Shortcuts:
         await self._open(payload, view)
 
     async def submit_form(self, payload: JsonObject, context: ParseContext) -> JsonObject:
-        """Starts a run for the request in a form. Returns Slack's answer: close the form, or say what is wrong."""
+        """Handles a submitted form: starts a run for its request, or records the reason of a rating. Returns the
+        response for Slack, which closes the form or shows an error in it."""
         view = get_object(payload, "view")
         callback_id = get_text(view, "callback_id")
         place = _parse_place(get_text(view, "private_metadata") or "{}")
@@ -144,7 +146,7 @@ class Shortcuts:
         return {} if outcome.run_id or not outcome.is_ignored else _field_error(NOT_ALLOWED)
 
     async def _ask_about(self, place: JsonObject, words: str, user: str, key: str, context: ParseContext) -> Outcome:
-        """Starts a run in the thread of a message, with the message quoted, and says in the thread who asked what."""
+        """Starts a run in the thread of a message, with the message quoted, and posts in the thread who asked what."""
         channel, ts = get_text(place, "channel"), get_text(place, "ts")
         thread_ts = get_text(place, "thread_ts") or ts
         if not (found := await self.fetch(channel, thread_ts, ts)):
@@ -177,7 +179,7 @@ class Shortcuts:
         return outcome
 
     async def run_command(self, payload: JsonObject, context: ParseContext) -> JsonObject:
-        """Answers `/threadhand`: help, a chat command, or a request, which begins a thread in the channel."""
+        """Answers `/threadhand`: shows help, runs a chat command, or starts a run for a request in a new thread."""
         words = get_text(payload, "text").strip() or "help"
         if suggested := suggest_command(words):
             return _ephemeral(MISTYPED.format(truncate(words, QUOTED_MAX), suggested))
@@ -193,7 +195,7 @@ class Shortcuts:
         return _ephemeral(NOT_ALLOWED) if outcome.is_ignored else {}
 
     async def _begin(self, channel: str, words: str, user: str, key: str, context: ParseContext) -> Outcome:
-        """Starts a run in a new thread under a post saying who asked what, or runs a command. Raises SurfaceError."""
+        """Posts who asked what and starts a run in the thread of that post, or runs a command. Raises SurfaceError."""
         text = f"<@{context.identity.user_id}> {words}"
         event: JsonObject = {"type": "app_mention", "channel": channel, "user": user, "ts": "1.0", "text": text}
         action = _keyed(parse_event(event, context), key)
@@ -222,7 +224,7 @@ class Shortcuts:
 
 
 def _parse_place(private_metadata: str) -> JsonObject | None:
-    """Returns where a form was opened, or None if it is not readable."""
+    """Returns where a form was opened, or None if the metadata cannot be parsed."""
     try:
         place: JsonValue = json.loads(private_metadata)
     except (ValueError, RecursionError):
@@ -241,7 +243,8 @@ def _asked(person: Person, request: str) -> str:
 
 
 def refusal(payload: JsonObject, sentence: str) -> JsonObject:
-    """Returns the acknowledgement that shows a sentence. Slack shows one after a form and a command only."""
+    """Returns the acknowledgement that shows a sentence to the user. Slack can show one only after a form or a
+    command."""
     if get_text(payload, "command"):
         return _ephemeral(sentence)
     if get_text(payload, "type") != "view_submission":
@@ -265,5 +268,5 @@ def _ephemeral(markdown: str, commands: Mapping[str, str] | None = None) -> Json
 
 
 def _plain_blocks(markdown: str) -> list[JsonValue]:
-    """Returns blocks that views and answers to commands accept, unlike `markdown` blocks."""
+    """Returns blocks without `markdown` blocks, which views and responses to commands do not accept."""
     return list(simplify_blocks(blocks_from_markdown(markdown)))

@@ -33,7 +33,8 @@ class HttpTransport:
         self._on_events_dropped: Callable[[], None] = lambda: None
 
     def serve(self, bolt: AsyncApp, on_events_dropped: Callable[[], None]) -> None:
-        """`on_events_dropped` is called each minute in which Slack delivers no events, because there were too many."""
+        """Starts to accept payloads. `on_events_dropped` is called for each minute in which Slack delivered no events
+        because there were too many."""
         self._bolt = bolt
         self._on_events_dropped = on_events_dropped
 
@@ -41,7 +42,8 @@ class HttpTransport:
         self._bolt = None
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Returns 200 only for stored payloads, 401 for a bad signature, and 503 (Slack redelivers) before `serve`."""
+        """Returns 200 only for stored payloads, 401 for a bad signature, and 503 before `serve`, so that Slack
+        redelivers."""
         raw = await request.read()
         if is_ssl_check(raw):
             return web.Response()
@@ -55,7 +57,7 @@ class HttpTransport:
         try:
             taken = AsyncBoltRequest(body=raw.decode(), query=request.query_string, headers=dict(headers))
         except (ValueError, AttributeError, TypeError, KeyError, IndexError, RecursionError):
-            # Bolt inspects the body immediately and fails if the JSON has an unexpected shape.
+            # Bolt parses the body immediately and fails if the JSON has an unexpected shape.
             taken = None
         if taken is None or not _has_known_shape(taken):
             log.warning("slack: refused a signed request whose body has an unexpected shape")
@@ -73,7 +75,7 @@ _IDS = ("team_id", "enterprise_id", "user_id", "channel_id", "thread_ts")
 
 
 def _has_known_shape(taken: AsyncBoltRequest) -> bool:
-    """Whether Bolt can find the listeners of the payload. It fails if these fields have other types."""
+    """Whether Bolt can find the listeners of the payload. Bolt fails if one of these fields is not a string."""
     body, context = cast(JsonObject, taken.body), cast(dict[str, object], taken.context)
     names = [body[name] for name in _NAMES if body.get(name) is not None]
     if "event" in body:
@@ -129,7 +131,7 @@ class SocketModeTransport:
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connects. Raises ConfigurationError for a refused app token, which the SDK would retry forever."""
+        """Connects. Raises ConfigurationError if Slack refuses the app token, because the SDK would retry forever."""
         answer = await self._client.call_at_startup(
             "apps.connections.open", setting="THREADHAND_SLACK_APP_TOKEN", token=self._app_token
         )
@@ -146,7 +148,7 @@ class SocketModeTransport:
         return self._handler is not None and await self._handler.client.is_connected()
 
     async def _keep_fresh(self) -> None:
-        """Clears the URL of a lost connection, because the URL is valid only once but the SDK would reuse it."""
+        """Clears the URL of a lost connection, because the URL is valid only once but the SDK would use it again."""
         while self._handler is not None:
             await asyncio.sleep(PING_SECONDS)
             connection = self._handler.client
@@ -157,7 +159,7 @@ class SocketModeTransport:
                 connection.wss_uri = None
 
     async def close(self) -> None:
-        """Closes the connection. Slack redelivers events that arrive in the meantime."""
+        """Closes the connection. Slack redelivers events that it sends in the meantime."""
         if self._watch:
             await cancel(self._watch)
         if self._handler:

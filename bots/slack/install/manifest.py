@@ -7,7 +7,7 @@ from core.domain.json import JsonObject
 
 ASK_MESSAGE = "ask_about_message"
 ASK_ANYWHERE = "ask_anywhere"
-"""The callback ids of the shortcuts. The forms that they open have the same ones."""
+"""The callback ids of the shortcuts and of the forms that they open."""
 EVENTS_PATH = "/slack/events"
 REDIRECT_PATH = "/slack/oauth_redirect"
 BOT_SCOPES = (
@@ -32,7 +32,7 @@ BOT_SCOPES = (
     "users:read",
 )
 OPTIONAL_SCOPES = ("usergroups:read",)
-"""Those of BOT_SCOPES that the bot works without: user groups in an allowlist then count as empty."""
+"""Scopes in BOT_SCOPES that the bot can work without. Without them, user groups in an allowlist count as empty."""
 BOT_EVENTS = (
     "agent_session_stopped",
     "app_home_opened",

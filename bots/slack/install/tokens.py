@@ -27,7 +27,7 @@ class UnreadableToken(Exception):
 
 
 class TokenCipher:
-    """Encrypts tokens together with the workspace or organisation they belong to. `keys`: Fernet keys, newest first."""
+    """Encrypts tokens together with the id of their workspace or organisation. `keys` are Fernet keys, newest first."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         try:
@@ -48,7 +48,7 @@ class TokenCipher:
         return self._fernet.encrypt(content.encode()).decode()
 
     def unseal(self, team_id: str, sealed: str) -> BotToken:
-        """Decrypts a token. Raises UnreadableToken, also if it was sealed for another workspace."""
+        """Decrypts a token. Raises UnreadableToken if no key decrypts it, or if it was sealed for another workspace."""
         try:
             content = json.loads(self._fernet.decrypt(sealed.encode()))
         except (InvalidToken, ValueError) as error:
@@ -78,7 +78,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceToken:
-    """A valid token with the bot's identity. `installed_by`: the id of the workspace or of its organisation."""
+    """A valid token with the bot's identity. `installed_by` is the id of the workspace, or of the organisation that
+    installed the app."""
 
     token: str
     identity: Identity
@@ -110,7 +111,8 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStore:
-    """Stores tokens in the database. If several processes refresh a token, all use the result that was stored first."""
+    """Stores tokens in the database. If several processes refresh a token, all of them use the result that was stored
+    first."""
 
     installations: Installations
     token_cipher: TokenCipher

@@ -1,4 +1,5 @@
-"""Builders for Block Kit blocks and elements, each truncated to its limit, and simpler blocks as a fallback; pure."""
+"""Builders for Block Kit blocks and elements, each truncated to its limit, and simpler blocks as a fallback; pure
+functions."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from core.domain.json import JsonObject
 MARKDOWN_BLOCKS_MAX = 40
 """Our own limit, which leaves room for other blocks in the message."""
 TABLE_PAGE_ROWS = 20
-"""Our own limit: more rows are on the next page."""
+"""Our own limit. Further rows are on the next page."""
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,6})?")
 TaskStatus = Literal["pending", "in_progress", "complete", "error"]
 
@@ -75,7 +76,7 @@ def blocks_from_markdown(markdown: str) -> list[JsonObject]:
 
 
 def data_table_block(lines: Sequence[str]) -> JsonObject | None:
-    """Builds a table that people can sort and page through from the lines of a Markdown table.
+    """Builds a table that users can sort and page through, from the lines of a Markdown table.
 
     Cells keep their links and styles. Returns None if the table is larger than Slack accepts, or has no rows."""
     header, _, *rows = (table_cells(line) for line in lines)
@@ -155,7 +156,7 @@ def plain_text_object(words: str, limit: int) -> JsonObject:
 
 
 def feedback_block(action_id: str, value: str) -> JsonObject:
-    """Builds thumbs up and down, whose values are `value:good` and `value:bad`."""
+    """Builds buttons for thumbs up and thumbs down, with the values `VALUE:good` and `VALUE:bad`."""
     good, bad = (
         cast(
             JsonObject,
@@ -177,7 +178,8 @@ def feedback_block(action_id: str, value: str) -> JsonObject:
 
 
 def select_element(placeholder: str, options: Mapping[str, str], *, action_id: str, label_max: int) -> JsonObject:
-    """Builds a menu of values, within OPTION_VALUE_MAX, and their labels, which are truncated."""
+    """Builds a menu of values and their labels. Labels are truncated. Values must be at most OPTION_VALUE_MAX
+    characters long."""
     return {
         "type": "static_select",
         "action_id": action_id,
@@ -218,8 +220,8 @@ _SIGNS = {"complete": "☑", "error": "☒", "in_progress": "▸"}
 
 
 def simplify_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """Replaces blocks that not every workspace, and not every place, accepts: `markdown` with rich text, `plan` with a
-    section, and feedback buttons with usual ones."""
+    """Replaces blocks that Slack does not accept everywhere: `markdown` becomes rich text, `plan` becomes a section,
+    and feedback buttons become ordinary buttons."""
     return [_simplify_block(block) for block in blocks]
 
 

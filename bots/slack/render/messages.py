@@ -34,7 +34,7 @@ FEEDBACK_ACTION = "feedback"
 BUTTONS_MAX = 5
 MENUS_MAX = 10
 QUESTION_CHARACTERS_MAX = 12_600
-"""Slack refuses messages of more than about 13,200 characters, the labels of menus included."""
+"""Slack refuses messages of more than about 13,200 characters. The labels of menus count toward this."""
 LABEL_MIN = 24
 _QUESTION_MAX = 6000
 _ANSWER_MAX = 1500
@@ -44,8 +44,8 @@ _NO_HINT = "A plain yes or no in this thread, or :+1: on this message, counts, t
 
 
 def ask_blocks(ask: Ask, commands: Mapping[str, str]) -> list[JsonObject]:
-    """Returns blocks with the question and its controls, or with the answer and the commands once the question is
-    closed."""
+    """Returns blocks with the question and its controls. If the question is answered, returns blocks with the answer
+    and buttons for the commands instead."""
     question = blocks_from_markdown(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
         return [*question, markdown_block(answer_line(ask, answer_max=_ANSWER_MAX)), *command_buttons(commands)]
@@ -69,7 +69,7 @@ def ask_blocks(ask: Ask, commands: Mapping[str, str]) -> list[JsonObject]:
 
 
 def command_buttons(commands: Mapping[str, str]) -> Iterator[JsonObject]:
-    """Yields the block with buttons that do what the commands do, if there are any."""
+    """Yields a block with a button for each command, if there are any. The keys of `commands` are the labels."""
     buttons = [
         button_element(label, action_id=f"{COMMAND_PREFIX}{at}", value=command)
         for at, (label, command) in enumerate(commands.items())
@@ -79,7 +79,7 @@ def command_buttons(commands: Mapping[str, str]) -> Iterator[JsonObject]:
 
 
 def _controls(ask_id: str, options: Sequence[str], room: int) -> Iterator[JsonObject]:
-    """Yields buttons or menus. The labels of the menus have at most `room` characters together."""
+    """Yields buttons or menus. The labels of the menus have at most `room` characters in total."""
     longest = max(map(len, options))
     is_listed = len(options) <= limits.ACTIONS_ELEMENTS_MAX or longest > limits.OPTION_VALUE_MAX
     if longest > limits.OPTION_TEXT_MAX and is_listed:
@@ -105,7 +105,8 @@ def _controls(ask_id: str, options: Sequence[str], room: int) -> Iterator[JsonOb
 
 
 def _numbered(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
-    """Yields blocks that list options too long for a button label, with numbered buttons, as far as they fit."""
+    """Yields blocks that list options that are too long for a button label, with numbered buttons. Options that do not
+    fit are counted."""
     lines: list[str] = []
     room = _LISTING_MAX
     for number, option in enumerate(options[: limits.ACTIONS_ELEMENTS_MAX], 1):
@@ -220,7 +221,7 @@ _LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}
 class RenderedMessage:
     """The fields of a Slack message. Notifications and old clients show only `text`.
 
-    `plain_blocks` show the same without blocks that Slack may not accept yet."""
+    `plain_blocks` show the same content without blocks that Slack may not accept."""
 
     text: str
     blocks: tuple[JsonObject, ...]
@@ -254,15 +255,15 @@ def render_content(content: Content) -> RenderedMessage:
 
 
 def _notification(markdown: str) -> str:
-    """Returns the words of the text's beginning, without Markdown, for push notifications and screen readers."""
+    """Returns the beginning of the text without Markdown, for push notifications and screen readers."""
     return markdown_to_words(markdown[: limits.FALLBACK_TEXT_MAX])
 
 
 def _prose_and_table(markdown: str) -> list[JsonObject]:
-    """Returns the blocks of an answer, with its table as one that people can sort.
+    """Returns the blocks of an answer. If it contains one table, users can sort that table.
 
-    If there are several tables, all stay Markdown, because Slack does not document how many data tables a message may
-    have."""
+    If there are several tables, all of them stay Markdown, because Slack does not document how many data tables a
+    message may have."""
     parts = list(scan_blocks(markdown.replace("\r\n", "\n")))
     tables = [at for at, part in enumerate(parts) if part.kind == "table"]
     table = data_table_block(parts[tables[0]].lines) if len(tables) == 1 else None

@@ -1,4 +1,4 @@
-"""Converts Slack's mrkdwn and rich text to plain text, and escapes the model's text for Slack; pure."""
+"""Converts Slack's mrkdwn and rich text to plain text, and escapes the model's text for Slack; pure functions."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,14 +32,14 @@ def begins_with_other_mention(mrkdwn: str, own_id: str) -> bool:
 
 
 def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
-    """Returns the text as its author saw it: mentions as @name, entities unescaped, and where a link leads that shows
-    other words.
+    """Returns the text as its author saw it: mentions as @name and entities unescaped. If a link's label hides its
+    target, adds the target.
 
     Removes mentions of the user whose id is `without`."""
     if without:
         mention = rf"<@{re.escape(without)}(?:\|[^<>]*)?>"
         mrkdwn = re.sub(rf"^\s*{mention}[\s:,]*", "", mrkdwn)
-        # a pattern that includes the spaces before a mention takes quadratic time on a long run of them
+        # a pattern that includes the spaces before a mention takes quadratic time on a long run of spaces
         mrkdwn = " ".join(part.strip(" \t") for part in re.split(mention, mrkdwn))
     return _TOKEN.sub(lambda match: _resolved(match, names), mrkdwn).strip()
 
@@ -84,13 +84,14 @@ def neutralize_mentions(markdown: str) -> str:
 
 
 MRKDWN_CHARACTERS_MAX = 40_000
-"""Slack truncates longer messages itself. Cut here too, before any pattern scans the text."""
+"""Slack truncates longer messages itself. Text is truncated here too, before any pattern scans it."""
 NODES_MAX = 5_000
 _LINE_TYPES = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
 
 
 def message_mrkdwn(message: JsonObject) -> str:
-    """Returns the message's text, or its blocks' text, because an app's message for a user may have only blocks."""
+    """Returns the message's text, or the text of its blocks if it is empty, because an app's message for a user may
+    have only blocks."""
     written = get_text(message, "text")
     if not written.strip():
         lines = block_lines(get_objects(message, "blocks"))
@@ -99,7 +100,7 @@ def message_mrkdwn(message: JsonObject) -> str:
 
 
 def block_lines(blocks: Sequence[JsonObject]) -> Iterator[str]:
-    """Yields the mrkdwn of the blocks' lines of text, in order."""
+    """Yields the mrkdwn of each line of text in the blocks, in order."""
     pending: list[JsonValue] = list(reversed(blocks))
     for _ in range(NODES_MAX):
         if not pending:

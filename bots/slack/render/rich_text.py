@@ -1,6 +1,6 @@
-"""Converts Markdown to Slack's rich text, in which all text is literal, and to plain words; pure functions.
+"""Converts Markdown to Slack's rich text, in which all text is literal; pure functions.
 
-Rich text notifies no one, so code in it can stay byte for byte what the model wrote."""
+Rich text notifies no one, so code in it stays exactly as the model wrote it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _RULE = "⎯" * 12
 
 
 def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
-    """Yields the line ranges of the top-level blocks that contain code, fenced or inline, that `is_wanted` accepts."""
+    """Yields the line ranges of the top-level blocks with fenced or inline code that `is_wanted` accepts."""
     start, end, is_found = 0, 0, False
     for token in markdown_parser(markdown).parse(markdown):
         if token.level == 0 and token.nesting >= 0 and token.map:
@@ -36,7 +36,7 @@ def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterato
 
 
 def markdown_to_rich_text(markdown: str) -> JsonObject:
-    """Builds a rich text block. Tables become preformatted text, or lists."""
+    """Builds a rich text block. Tables become preformatted text or lists."""
     markdown, writer = tables_as_text(markdown), _Writer()
     for token in markdown_parser(markdown).parse(markdown):
         writer.add(token)
@@ -44,7 +44,7 @@ def markdown_to_rich_text(markdown: str) -> JsonObject:
 
 
 def inline_rich_text(markdown: str) -> list[JsonObject]:
-    """Returns the elements of one line, such as a table's cell."""
+    """Returns the elements of one line, such as a table cell."""
     return [
         element
         for token in markdown_parser(markdown).parseInline(markdown)
@@ -102,7 +102,7 @@ class _Writer:
             if is_same and isinstance(held, list):
                 held.append(item)
             else:
-                # Slack counts from 1 again after a nested list or other content, unless it is told how many came before
+                # after a nested list or other content, Slack counts from 1 again unless `offset` is given
                 before = min(self.numbers[-1] - 1, _OFFSET_MAX) if style == "ordered" else 0
                 offset: JsonObject = {"offset": before} if before > 0 else {}
                 self.elements.append(

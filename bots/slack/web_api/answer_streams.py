@@ -27,8 +27,8 @@ _UNAVAILABLE = frozenset({"channel_type_not_supported", "feature_not_enabled", "
 class SlackStreams:
     """Implements AnswerStreams.
 
-    Slack accepts no metadata with chat.startStream, so a task named after the delivery identifies the message until the
-    answer replaces it (docs.slack.dev, chat.startStream)."""
+    Slack accepts no metadata in chat.startStream, so a task whose id is the delivery id identifies the message until
+    the answer replaces the task (docs.slack.dev, chat.startStream)."""
 
     def __init__(self, client_for: ClientFor) -> None:
         self._client_for = client_for
@@ -66,7 +66,7 @@ class SlackStreams:
         last: JsonObject = {**message, "chunks": [_task(stream.delivery_id, "complete")]}
         client = await self._client_for(address)
         with FINISH:
-            with suppress(SurfaceRefused):  # it has ended already: by itself, or before a crash
+            with suppress(SurfaceRefused):  # the stream has ended already: by itself, or before a crash
                 await client.write("chat.stopStream", last, precondition=precondition)
             if content is None:
                 return

@@ -1,4 +1,4 @@
-"""Reads the messages that a channel got while the bot was away."""
+"""Reads the messages that a channel received while the bot was offline."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +31,8 @@ _LIST = Failpoint("slack.list_channels")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedMessages:
-    """Messages from a channel's history as `message` events, oldest first. `is_cut`: not all could be read."""
+    """Messages from a channel's history as `message` events, oldest first. `is_cut` is true if not all could be
+    read."""
 
     messages: tuple[JsonObject, ...]
     is_cut: bool
@@ -55,20 +56,21 @@ class ChannelHistory:
         return cls(client=client, pause_seconds=0 if is_loopback(client.api_url) else PAUSE_SECONDS)
 
     async def list_channels(self, kind: str) -> list[str]:
-        """Returns ids of the bot's channels of one type, such as `im`, up to the page limit. Raises SurfaceError."""
+        """Returns the ids of the bot's channels of one type, such as `im`, up to the page limit. Raises
+        SurfaceError."""
         parameters = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
         found, _ = await self._fetch_pages("users.conversations", "channels", parameters, place=_LIST)
         return [channel_id for one in found if (channel_id := get_text(one, "id"))]
 
     async def read_since(self, channel_id: str, oldest: str, threads: Sequence[str]) -> MissedMessages:
-        """Returns the channel's top-level messages after `oldest`, and replies after it.
+        """Returns the channel's top-level messages and replies after `oldest`.
 
         Replies are read in `threads` and in other threads with new replies. Raises SurfaceError."""
         parameters: dict[str, str | int | bool] = {"channel": channel_id, "oldest": oldest, "limit": PAGE_SIZE}
         top, is_cut = await self._fetch_pages("conversations.history", "messages", parameters)
         found = {get_text(one, "ts"): one for one in top}
         latest = {get_text(one, "ts"): get_text(one, "latest_reply") for one in top}
-        # a thread of ours is read unless its first message shows that it has no new replies
+        # read a thread of ours unless its first message shows that it has no new replies
         here = [one for one in threads if is_message_ts(one) and latest.get(one, "~") > oldest]
         others = [one for one, reply in latest.items() if reply > oldest and one not in threads]
         for thread_key in [*here, *others[:NEW_THREADS_MAX]]:
@@ -98,7 +100,7 @@ class ChannelHistory:
     ) -> tuple[list[JsonObject], bool]:
         """Returns the items of the first pages, and whether there are more pages.
 
-        Slack lists a channel newest first, and a thread from its root on."""
+        Slack lists a channel's messages newest first, and a thread's messages from the root on."""
         found: list[JsonObject] = []
         for _ in range(CHANNEL_PAGES_MAX):
             await asyncio.sleep(self.pause_seconds)

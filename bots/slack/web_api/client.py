@@ -42,13 +42,13 @@ from core.ports import Precondition
 from core.web_access.guard import is_loopback
 
 ACKNOWLEDGE_SECONDS = 2.5
-"""Slack wants every payload acknowledged within 3 s. Storing it takes the rest."""
+"""Slack requires an acknowledgement within 3 s. The rest of that time is for storing the payload."""
 _look_up_until: ContextVar[float] = ContextVar("look_up_until", default=math.inf)
 
 
 @contextmanager
 def acknowledging() -> Generator[None]:
-    """Context manager: all look-ups inside the block end before Slack's deadline for the acknowledgement."""
+    """Context manager: all lookups inside the block end before Slack's deadline for the acknowledgement."""
     token = _look_up_until.set(time.monotonic() + ACKNOWLEDGE_SECONDS)
     try:
         yield
@@ -57,7 +57,7 @@ def acknowledging() -> Generator[None]:
 
 
 def seconds_left(seconds_max: float) -> float:
-    """Returns how long a look-up may take: `seconds_max`, or less inside `acknowledging`."""
+    """Returns how long a lookup may take: `seconds_max`, or less inside `acknowledging`."""
     return max(0.0, min(seconds_max, _look_up_until.get() - time.monotonic()))
 
 
@@ -66,7 +66,8 @@ _TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
 
 
 class TokenlessCallRetry(AsyncRateLimitErrorRetryHandler):
-    """Retries rate-limited calls without a token after `Retry-After`. Safe, because Slack did not carry them out."""
+    """Retries rate-limited calls without a token after `Retry-After`. This is safe, because Slack did not execute
+    them."""
 
     async def _can_retry_async(
         self,
@@ -124,10 +125,10 @@ _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Identifies the bot user in a workspace (`team_id`), whom people call by `name`. `organisation_id` is empty if it
-    is unknown.
+    """The identity of the bot user in a workspace (`team_id`). Users call the bot by `name`. `organisation_id` is empty
+    if it is unknown.
 
-    `scopes` are those of the token, and None if Slack has not named them."""
+    `scopes` are the scopes of the token, or None if Slack has not reported them."""
 
     team_id: str
     user_id: str
@@ -164,10 +165,10 @@ class _Calls(Protocol):
 class SlackClient:
     """Calls the Web API for one workspace. `web` is the SDK's client, for parts of the SDK that need one.
 
-    Calls wait for `limiter`. With `limits_proactively`, posts are spaced even before Slack has refused one. By default
-    that is off for a simulator on this machine, which has other limits or none. `unavailable_methods` are those that
-    Slack has refused to the workspace for good, so that nobody calls them again. `known_channel_ids` caches channels
-    that belong to the workspace, which is checked only for an organisation's token."""
+    Calls wait for `limiter`. With `limits_proactively`, posts are spaced even before Slack has refused one. By default,
+    this is off for a simulator on this machine, which has other limits or none. `unavailable_methods` are methods that
+    Slack has permanently refused to the workspace, so that they are not called again. `known_channel_ids` caches
+    channels that belong to the workspace, which is checked only for an organisation's token."""
 
     def __init__(
         self,
@@ -258,8 +259,8 @@ class SlackClient:
             await self.web.session.close()
 
     async def call_at_startup(self, method: str, *, setting: str, token: str | None = None) -> JsonObject:
-        """Calls a method at startup. Raises ConfigurationError if it fails, and TokenRefused, which names the token's
-        setting, if Slack answers with an error.
+        """Calls a method at startup. Raises TokenRefused, which names the token's setting, if Slack answers with an
+        error, and ConfigurationError if the call fails in another way.
 
         Waits out rate limits, however long they last."""
         while True:
@@ -296,7 +297,8 @@ class SlackClient:
     async def write_form(
         self, method: str, parameters: Parameters, *, precondition: Precondition | None = None
     ) -> JsonObject:
-        """Calls a method that changes something and accepts no JSON (files, reactions). Raises as `read` does."""
+        """Calls a method that changes something and does not accept JSON (files, reactions). Raises the same exceptions
+        as `read`."""
         return await self._call(method, "POST", params=parameters, precondition=precondition)
 
     async def _call(
@@ -309,7 +311,8 @@ class SlackClient:
         token: str | None = None,
         precondition: Precondition | None = None,
     ) -> JsonObject:
-        """Calls the method within the rate limit. Retries if it is rate-limited, because Slack then did nothing."""
+        """Calls the method within the rate limit. Retries if Slack refuses the call with a rate limit, because Slack
+        then did not execute it."""
         channel = str((body or params or {}).get("channel", ""))
         allowances = allowances_for_call(token or self.bot_token, method, channel, limits_proactively=self._paces_ahead)
         headers = {"Authorization": f"Bearer {token}"} if token else None

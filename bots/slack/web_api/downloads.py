@@ -25,7 +25,8 @@ _SIGNED_REF = re.compile(r"(?P<team>T[A-Z0-9]{1,40})(\.(?P<seal>[0-9a-f]{64}))?/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceFile:
-    """A file with its original reference. `is_sealed`: a valid signature proves that the workspace received it."""
+    """A file with its original reference. If `is_sealed`, a valid signature proves that the workspace received the
+    file."""
 
     team_id: str
     is_sealed: bool
@@ -67,7 +68,8 @@ _SLACK_DOMAINS = ("slack.com", "slack-files.com")
 
 
 def is_slack_url(url: URL, api_url: URL) -> bool:
-    """Whether the bot's token may be sent to the URL: Slack's domains over TLS, or the configured API server.
+    """Whether the bot's token may be sent to the URL: it is on one of Slack's domains over TLS, or on the configured
+    API server.
 
     A simulator on this machine may use any of its names (localhost, 127.0.0.1)."""
     if not url.host or url.user or url.password:
@@ -92,7 +94,7 @@ log = logging.getLogger(__name__)
 async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> IncomingFile:
     """Fetches the file's name, type and size if they are missing, as in messages of Slack Connect channels.
 
-    Returns the file unchanged if it has them already, or if Slack does not respond in time."""
+    Returns the file unchanged if it already has them, or if Slack does not respond in time."""
     file_id, _, address = file.file_ref.partition(" ")
     if address:
         return file
@@ -124,7 +126,8 @@ class SlackFiles:
                     if answer.status != 200:
                         raise _unavailable(file, f"status {answer.status}")
                     # With a wrong token, or without the scope files:read, Slack returns a login page with status 200.
-                    # An HTML file differs from it in its size, which may be known only at the end of the download.
+                    # An HTML file has another size than that page, but the size may be known only at the end of the
+                    # download.
                     received, is_page = 0, answer.content_type == "text/html"
                     if is_page and not file.mime_type.startswith("text/html"):
                         raise _unavailable(file, LOGIN_PAGE)

@@ -1,4 +1,4 @@
-"""Notices to users, which are posted in the background."""
+"""Sends notices to users in the background."""
 
 import asyncio
 import logging
@@ -39,7 +39,8 @@ class NoticeSender:
     def send(self, inbound: UserAction, outcome: Outcome, *, is_thread_open: bool) -> None:
         """Starts sending the outcome's notice, either only to the person or into the thread.
 
-        `is_thread_open`: the thread has a reply. Slack shows ephemeral messages only in a thread that has one."""
+        `is_thread_open` is whether the thread has a reply. Slack shows ephemeral messages only in a thread that has
+        one."""
         self._start(self._send(inbound, outcome, is_thread_open))
 
     def send_directly(self, user: str, sentence: str) -> None:

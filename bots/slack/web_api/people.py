@@ -1,4 +1,4 @@
-"""Looks up users' names, standings (such as guest) and user groups, with short timeouts and a cache."""
+"""Looks up users' names, user groups, and facts such as whether they are guests, with short timeouts and a cache."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS_MAX = 0.8
 REMEMBERED_SECONDS = 3600
-"""How long a name is remembered, and how old a standing or membership may be if Slack does not answer now."""
+"""How long a name is remembered, and how old a user's facts or memberships may be if Slack does not answer now."""
 STANDING_REMEMBERED_SECONDS = 180
 FAILURE_REMEMBERED_SECONDS = 60
 STANDING_SECONDS_MAX = 1.0
@@ -41,9 +41,9 @@ class _CachedPerson:
 
 
 class People:
-    """Looks up names and standings with users.info.
+    """Looks up users' names and facts with users.info.
 
-    A lookup that exceeds its timeout continues in the background, so the next call can use its result."""
+    A lookup that exceeds its timeout continues in the background, so that the next call can use its result."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -60,12 +60,12 @@ class People:
         return {person: self._known[person].name for person in wanted if person in self._known}
 
     def known_time_zones(self, ids: Iterable[str]) -> dict[str, str]:
-        """Returns users' time zones by id, as far as they were looked up."""
+        """Returns the time zones, by id, of those users who have been looked up."""
         return {person: self._known[person].time_zone for person in ids if person in self._known}
 
     async def find_standing(self, person: str) -> ActorContext:
-        """Returns the person's standing of the last minutes. If Slack does not answer, returns an older one, or an
-        unknown standing."""
+        """Returns facts about the person that are at most a few minutes old. If Slack does not answer, returns older
+        facts, or an ActorContext that is not known."""
         if self._asked_at(person) < time.monotonic() - STANDING_REMEMBERED_SECONDS:
             await asyncio.wait([self._lookup(person)], timeout=seconds_left(STANDING_SECONDS_MAX))
         is_recent = self._asked_at(person) > time.monotonic() - REMEMBERED_SECONDS
@@ -120,9 +120,11 @@ class People:
 
 
 def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
-    """Parses the standing in a `user` object. In an organisation, users belong to every workspace listed for them.
+    """Parses the facts in a `user` object. In an organisation, a user belongs to every workspace that is listed for
+    them.
 
-    Slack always names the home workspace. If a simulator does not, `is_stranger` decides. An app's user is an app."""
+    Slack always names the home workspace. If a simulator does not, `is_stranger` decides. The user of an app counts as
+    an app."""
     if user.get("is_bot") is True:
         return ActorContext(app_ids=frozenset({get_text(user, "id")}))
     if user.get("deleted") is True:
@@ -151,10 +153,10 @@ class UserGroups:
         self._asking = asyncio.Lock()
 
     async def find_groups(self, person: str, *, is_click: bool) -> frozenset[str] | None:
-        """Returns the person's groups, from data of the last minutes. If Slack does not answer, uses older data, or
-        returns None if there is none.
+        """Returns the person's groups, from data that is at most a few minutes old. If Slack does not answer, uses
+        older data, or returns None if there is none.
 
-        For a click, asks again whether the person is still in their groups: it comes later than the message."""
+        For a click, fetches the person's groups again, because the person may have left a group since their message."""
         try:
             async with asyncio.timeout(seconds_left(STANDING_SECONDS_MAX)), self._asking:
                 old = self._older_than(STANDING_REMEMBERED_SECONDS)
@@ -175,7 +177,7 @@ class UserGroups:
 
     async def _ask(self, group_id: str) -> None:
         asked_at = time.monotonic()
-        # a call with an organisation's token requires team_id; with other tokens Slack ignores it
+        # a call with an organisation's token requires team_id; Slack ignores it with other tokens
         asked = {"usergroup": group_id, "team_id": self._client.identity.team_id}
         try:
             answer = await self._client.read("usergroups.users.list", asked)

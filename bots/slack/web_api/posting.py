@@ -24,9 +24,10 @@ async def post_with_fallback(
     *,
     precondition: Precondition | None = None,
 ) -> JsonObject:
-    """Posts a rendered message, in a simpler form if Slack refuses its blocks. Raises as SlackClient.write does.
+    """Posts a rendered message, in a simpler form if Slack refuses its blocks. Raises the same exceptions as
+    SlackClient.write.
 
-    Slack does not post a refused message, so the simpler form is not a duplicate."""
+    Slack does not post a message that it refuses, so the simpler form is not a duplicate."""
     plain, simple = drawing.plain_blocks, simplify_blocks(drawing.plain_blocks)
     forms = (drawing.blocks, plain) if plain != drawing.blocks else (plain,)
     for blocks in (*forms, simple):

@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 TYPING_SECONDS_MAX = 2.0
 TYPING = Failpoint("slack.typing")
 _SET_STATUS = "agents.sessions.setStatus"
-# Slack returns these if the app or its workspace has no agent features, so later calls would fail too.
+# Slack returns these if the app or its workspace has no agent features, so later calls would also fail.
 _NO_SESSIONS = frozenset({"feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"})
 
 
 @asynccontextmanager
 async def show_busy(client_for: ClientFor, address: Address) -> AsyncGenerator[None]:
-    """Context manager: inside the block, the thread shows that the agent is working. Errors are logged only."""
+    """Context manager: inside the block, the thread shows that the agent is working. Errors are only logged."""
     await _try_status(client_for, address, is_busy=True)
     try:
         yield
@@ -37,7 +37,7 @@ async def _try_status(client_for: ClientFor, address: Address, *, is_busy: bool)
             with TYPING:
                 client = await client_for(address)
                 thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
-                # the status of the agent session, which has a stop button, or else of the assistant thread
+                # the status of the agent session, which has a stop button, or else that of the assistant thread
                 if _SET_STATUS not in client.unavailable_methods:
                     try:
                         await client.write(_SET_STATUS, {**thread, "status": "processing" if is_busy else "active"})
@@ -66,7 +66,7 @@ EMOJI: dict[Reaction, str] = {
 async def change_reaction(
     client: SlackClient, channel: str, ts: str, precondition: Precondition | None, method: str, fine: str, name: str
 ) -> None:
-    """Calls the method for an emoji. `fine` is an error code that counts as success."""
+    """Calls the method for an emoji. The error code `fine` counts as success."""
     try:
         await client.write_form(method, {"channel": channel, "timestamp": ts, "name": name}, precondition=precondition)
     except SurfaceRefused as error:

@@ -1,8 +1,8 @@
 """Slack's rate limits by method.
 
 From docs.slack.dev/apis/web-api/rate-limits and the page of each method: limits apply per method, workspace and app.
-Tiers are minimums a minute (20+, 50+, 100+) with unspecified bursts, so a tier is enforced only for a while after a
-429. For messages, Slack allows one a second per channel, with short bursts, and may drop the excess, so that limit is
+Tiers are minimums per minute (20+, 50+, 100+) with unspecified bursts, so a tier is enforced only for a while after a
+429. For messages, Slack allows one per second and channel, with short bursts, and may drop the excess, so that limit is
 enforced from the start."""
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _INTERVALS: Mapping[str, float] = {
     "users.info": _TIER_4,
 }
 
-# Calls of these methods raise instead of waiting, because newer content would replace theirs meanwhile.
+# Calls of these methods raise instead of waiting, because newer content would replace theirs in the meantime.
 NEVER_WAITING_METHODS = frozenset(
     {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.appendStream", "chat.update"}
 )
@@ -59,8 +59,10 @@ IDEMPOTENT_METHODS = frozenset(
 def allowances_for_call(
     token: str, method: str, channel: str, *, limits_proactively: bool = True
 ) -> tuple[RateLimit, ...]:
-    """Returns the rate limits that apply to a call: the workspace's, and the channel's, which may have no rate of its
-    own but lets channels take turns. If not `limits_proactively`, none is enforced before a 429."""
+    """Returns the rate limits that apply to a call: the workspace's limit for the method and, if there is a channel,
+    the channel's. The channel's limit may have no rate of its own, but makes channels take turns.
+
+    If `limits_proactively` is false, no limit is enforced before a 429."""
     owner = rate_limit_owner("slack", token)
     whole = RateLimit(owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1)
     if not channel:

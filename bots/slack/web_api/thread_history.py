@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 READ = Failpoint("slack.read_talk")
 THREAD_PAGES_MAX = 10
 READ_SECONDS_MAX = 4.0
-"""After this time, what has been read of a thread is used."""
+"""After this time, the part of the thread that has been read so far is used."""
 LINKS_MAX = 3
 _LINK = re.compile(
     r"https?://[\w.:-]{1,100}/archives/([CDG][A-Z0-9]{1,40})/p(\d{10})(\d{6})(?:\?\S{0,200}?thread_ts=(\d{10}\.\d{6}))?"
@@ -53,7 +53,7 @@ class SlackThreadHistory:
         first = others[0] if others and get_text(others[0], "ts") == address.thread_key else None
         omitted = len(others) - len(newest)
         if is_partial and after is None:
-            # only the thread's figures tell how many messages follow those that could be read
+            # only the thread's reply count shows how many messages follow those that could be read
             replies = next((get_int(one, "reply_count") or 0 for one in within), 0)
             omitted += max(0, replies + 1 - len(within))
         root = first if first is not None and first not in newest else None
@@ -108,11 +108,12 @@ class SlackThreadHistory:
 
 
 async def _may_see(workspace: "Workspace", channel_id: str, address: Address, person_id: str) -> bool:
-    """Whether the person may read the channel, because they write in it or every full member may."""
+    """Whether the person may read the channel: it is the channel that they write in, or every full member may read
+    it."""
     if channel_id == address.channel_id:
         return True
     if workspace.uses_organisation_token:
-        return False  # it reads the channels of all the organisation's workspaces
+        return False  # the token reads the channels of all the organisation's workspaces
     answer = await workspace.client.read("conversations.info", {"channel": channel_id})
     channel = get_object(answer, "channel")
     hidden = ("is_private", "is_im", "is_mpim", "is_group")
@@ -159,7 +160,8 @@ async def _replies(
 
 
 def _is_own(message: JsonObject, identity: Identity) -> bool:
-    """Whether the agent or Slack itself wrote the message, so that it is no talk of others."""
+    """Whether the agent or Slack itself wrote the message. Such messages are not shown to the agent as chatter of
+    others."""
     is_said = get_text(message, "subtype") in _SAID
     is_ours = get_text(message, "user") == identity.user_id
     is_ours = is_ours or get_text(message, "bot_id") in {identity.bot_id} - {""}
@@ -170,14 +172,14 @@ _SAID = frozenset({"", "file_share", "thread_broadcast", "me_message", "bot_mess
 
 
 def parse_message_time(message_ref: str) -> datetime:
-    """Returns when the message was sent. Raises ValueError if this is no message id."""
+    """Returns when the message was sent. Raises ValueError if `message_ref` is not a message id."""
     if not is_message_ts(message_ref):
         raise ValueError(message_ref)
     return datetime.fromtimestamp(float(message_ref), UTC)
 
 
 def parse_chat_message(message: JsonObject, names: Mapping[str, str]) -> ChatMessage:
-    """Returns the message as its readers see it. Apps have a name instead of a user."""
+    """Returns the message as its readers see it. For an app, the author has the app's name."""
     user, bot_id = get_text(message, "user"), get_text(message, "bot_id")
     is_app = bool(bot_id) or "bot_profile" in message
     app_name = get_text(message, "username") or get_text(message, "bot_profile", "name")

@@ -24,7 +24,8 @@ from core.ports import OutgoingFile, Precondition
 
 NAME_CHARACTERS_MAX = 200
 FILES_PER_MESSAGE = 6
-"""How many files go with an answer: a block id of 255 characters names its delivery and theirs, with 32 each."""
+"""How many files can go with an answer. A block id of 255 characters holds the delivery id of the answer and of each
+file, with 32 characters each."""
 _DELIVERY = "delivery:"
 _REMEMBERED_MAX = 500
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\\u202a-\u202e\u2066-\u2069]+")
@@ -50,7 +51,7 @@ class FileUploads:
         blocks: Sequence[JsonObject] = (),
         precondition: Precondition | None = None,
     ) -> str:
-        """Posts the files into the thread, in one message with the blocks, and returns the first one's id. Raises the
+        """Posts the files into the thread, in one message with the blocks. Returns the id of the first file. Raises the
         same exceptions as ChatSurface.upload."""
         sent: list[JsonValue] = []
         for file in files:
@@ -68,7 +69,7 @@ class FileUploads:
             sent.append({"id": file_id, "title": escape_mrkdwn(safe_file_name(file.name))})
         while len(self._files) > _REMEMBERED_MAX:
             self._files.popitem(last=False)
-        # `blocks` replaces the initial comment; the first one's id names the deliveries
+        # `blocks` replaces the initial comment; the id of the first block names the deliveries
         note: JsonObject = {"type": "context", "elements": [{"type": "plain_text", "text": "Attached"}]}
         names = [delivery_id, *(one.delivery_id for one in files if one.delivery_id)]
         first, *rest = simplify_blocks(blocks) or [note]
@@ -102,7 +103,7 @@ async def _send(client: SlackClient, url: URL, file: OutgoingFile) -> None:
             status = answer.status
     except (TimeoutError, aiohttp.ClientError, OSError) as error:
         if broken:
-            # Reading the file failed, so aiohttp closed the connection.
+            # The file could not be read, so aiohttp closed the connection.
             raise broken[0] from error
         raise SurfaceUnclear(f"The upload broke off ({type(error).__name__})") from error
     if status == 429:
@@ -146,6 +147,6 @@ async def _checked_chunks(file: OutgoingFile, broken: list[Exception]) -> AsyncI
             yield piece
         if sent != file.size_bytes:
             raise SurfaceRefused("The file changed while it was sent", code="size_changed")
-    except Exception as error:  # aiohttp hides it behind an error of its own
+    except Exception as error:  # aiohttp hides it behind an exception of its own
         broken.append(error)
         raise
