@@ -24,7 +24,7 @@ class ChannelLocation:
     parent_id: int | None = None
 
     def address(self, message_id: int) -> Address:
-        """Returns the address of a message's thread, or in a channel, of the thread that it would start."""
+        """Returns the address of a message's thread. In a channel, this is the thread that the message would start."""
         if self.kind == "direct":
             return Address(
                 platform="discord", workspace_id=DIRECT_WORKSPACE, channel_id=str(self.channel_id), thread_key=DIRECT
@@ -39,7 +39,8 @@ class ChannelLocation:
 
 
 def locate_channel(channel: object, guild_id: int | None) -> ChannelLocation | None:
-    """Returns the channel's location, or None if the channel must be fetched because discord.py has only part of it."""
+    """Returns the channel's location. Returns None if the channel must be fetched, because discord.py knows only a part
+    of it."""
     match channel:
         case discord.Thread(id=channel_id, parent_id=parent_id, guild=guild):
             return ChannelLocation(kind="thread", channel_id=channel_id, guild_id=guild.id, parent_id=parent_id)

@@ -49,8 +49,8 @@ class DiscordApp:
     """Connects to Discord and stays connected.
 
     `api_url` replaces Discord's address with that of a local server. discord.py keeps addresses in class attributes, so
-    the setting applies to the whole process: one process talks to one Discord. `suggest` returns values while people
-    fill in a command. `shards` are the shards that this process connects; it receives no events of other guilds.
+    the setting applies to the whole process: one process talks to one Discord. `suggest` returns suggested values while
+    users fill in a command. `shards` are the shards that this process connects. It receives no events of other guilds.
     `on_uninstall` is called with the platform and the guild id after the bot was removed from a guild."""
 
     def __init__(
@@ -104,7 +104,7 @@ class DiscordApp:
             raise
         roles = member.get("roles") if isinstance(member, dict) else None
         held = map(str, roles) if isinstance(roles, list) else ()
-        return ActorContext(groups=frozenset({address.workspace_id, *held}))  # the guild's id is a role of everybody
+        return ActorContext(groups=frozenset({address.workspace_id, *held}))  # everyone has the role of this id
 
     async def is_connected(self) -> bool:
         return self.is_ready
@@ -116,11 +116,11 @@ class DiscordApp:
         return self.client.is_ready() and not any(shard.is_closed() for shard in shards)
 
     async def start(self) -> None:
-        """Logs in and returns once events arrive. Raises ConfigurationError, after closing, if that fails."""
+        """Logs in and returns once events arrive. If that fails, closes the app and raises ConfigurationError."""
         try:
             await self._login()
             DiscordWebSocket.DEFAULT_GATEWAY = BUILT_IN_GATEWAY
-            if self._api_url:  # a local server states its gateway's address in its API
+            if self._api_url:  # a local server reports the address of its gateway in its API
                 try:
                     answer = await self.client.rest.call("GET", "/gateway/bot")
                 except SurfaceError as error:
@@ -139,7 +139,8 @@ class DiscordApp:
             raise
 
     async def wait(self) -> None:
-        """Returns after the connection was closed. Raises ConfigurationError if Discord refuses it for good."""
+        """Returns after the connection was closed. Raises ConfigurationError if Discord permanently refuses the
+        connection."""
         if self._connection is None:
             return
         problem = await asyncio.shield(self._connection)
@@ -188,9 +189,9 @@ class DiscordApp:
         )
 
     async def _connect(self) -> str | None:
-        """Runs until closed. Returns a sentence for the operator if Discord refuses to let the bot reconnect.
+        """Runs until closed. Returns a sentence for the operator if Discord forbids the bot to reconnect.
 
-        discord.py reconnects by itself, but gives up if a gateway sends something that it cannot read."""
+        discord.py reconnects by itself, but gives up if a gateway sends something that it cannot parse."""
         pause = RECONNECT_SECONDS
         while not self._is_closing:
             try:
@@ -206,7 +207,7 @@ class DiscordApp:
                 self.client.event_handler.sees_all_content = False
             except discord.ConnectionClosed as error:
                 return describe_close_code(error.code, self._shards)
-            except Exception:  # network, TLS and discord.py errors alike: connect again
+            except Exception:  # treat network, TLS and discord.py errors alike: connect again
                 log.exception("the connection to Discord broke; connecting again in %s s", pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, RECONNECT_SECONDS_MAX)
@@ -223,7 +224,7 @@ class DiscordApp:
 
 
 def describe_close_code(code: int, shards: Shards | None) -> str:
-    """Returns an explanation for the operator, after Discord closed the connection with a code that forbids retries."""
+    """Returns an explanation for the operator of a close code after which the bot must not reconnect."""
     if code == AUTHENTICATION_FAILED_CODE:
         return LOGIN_REFUSED
     if code in SHARD_CODES and shards is not None:

@@ -20,7 +20,7 @@ FILE_BYTES_DEFAULT = 10 * 1024 * 1024
 
 
 def remove_unsendable(text: str) -> str:
-    """Removes control characters and replaces lone surrogates, which Discord or JSON refuse."""
+    """Removes control characters and replaces lone surrogates, because Discord or JSON do not accept them."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(c for c in whole if c in "\n\t" or (c >= " " and c != "\x7f"))
 

@@ -1,4 +1,4 @@
-"""Whether the bot can answer in a channel or thread, as far as Discord has told its type, locks and permissions."""
+"""Decides whether the bot can answer in a channel or thread, by its type, its lock and the bot's permissions."""
 
 import discord
 
@@ -17,10 +17,10 @@ CLOSED_CODES = {"deleted": "10003", "locked": "160005"}
 
 
 def describe_obstacle(channel: object, allowed: discord.Permissions | None) -> str:
-    """Returns why the bot cannot answer a message in the channel or thread, for people, or "" if it can.
+    """Returns a sentence for users on why the bot cannot answer a message in the channel or thread, or "" if it can.
 
-    `allowed` are the bot's permissions there, None if they are not known. A locked thread counts as closed even for a
-    bot that may write in it, because moderators lock threads to end them."""
+    `allowed` are the bot's permissions there, or None if they are not known. A locked thread counts as closed even if
+    the bot may write in it, because moderators lock threads to end them."""
     match channel:
         case discord.Thread(locked=True):
             return THREAD_LOCKED
@@ -47,9 +47,10 @@ def find_bot_permissions(channel: object, guild: discord.Guild | None) -> discor
 
 
 def notice_place(channel: object) -> str | None:
-    """Returns the id of the channel in which to say that the bot cannot answer, or None if only the person may read it.
+    """Returns the id of the channel in which to post that the bot cannot answer: the channel itself, or the parent of a
+    thread.
 
-    That is the channel itself, but for a thread its parent."""
+    Returns None if only the person may read the notice."""
     match channel:
         case discord.Thread(type=discord.ChannelType.private_thread):
             return None

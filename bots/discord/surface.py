@@ -91,8 +91,8 @@ class DiscordSurface:
         was_open: Callable[[int], Awaitable[bool]],
         find_channel: Callable[[int], object],
     ) -> None:
-        """`user_id` returns the bot's id; `file_limit` is that of DeliverySurface; `was_open`
-        tells whether a thread has ever been open; `find_channel` returns a channel or thread that the gateway named."""
+        """`user_id` returns the bot's id. `file_limit` is that of DeliverySurface. `was_open` returns whether a thread
+        has ever been open. `find_channel` returns a channel or thread from the gateway's cache."""
         self._rest = rest
         self._thread_opener = thread_opener
         self._user_id = user_id
@@ -222,7 +222,7 @@ class DiscordSurface:
         return None
 
     async def streams(self, address: Address) -> None:
-        """Returns None: Discord has no messages that grow, and its budget for edits is small."""
+        """Returns None, because Discord has no streamed messages and a small rate limit for edits."""
 
     async def delete(self, address: Address, message_ref: str) -> None:
         await self._rest.call(
@@ -301,9 +301,9 @@ class DiscordSurface:
     async def _into(
         self, address: Address, send: Callable[[str], Sent], precondition: Precondition | None
     ) -> JsonValue:
-        """Sends into the thread. Opens it first if it was never open, for example because of a crash.
+        """Sends into the thread. Opens the thread first if it was never open, for example because of a crash.
 
-        A thread that was open and is gone has been deleted, so it is not opened again."""
+        If a thread was open and is gone, it has been deleted, so it is not opened again."""
         await self._thread_opener.wait_until_open(address)
         place = message_channel_id(address)
         await self._thread_opener.refuse_closed(address, self._find_channel(int(place)))
@@ -312,9 +312,9 @@ class DiscordSurface:
         except SurfaceRefused as error:
             if error.code != UNKNOWN_CHANNEL or is_direct_message(address):
                 raise
-        # another process may have opened it in the meantime
+        # another process may have opened the thread in the meantime
         if not await self._was_open(int(address.thread_key)):
-            # the thread is named after the text of the message that it starts from, or after the files of that message
+            # name the thread after the text of the message that it starts from, or after the files of that message
             message = await self._rest.call(
                 "GET",
                 "/channels/{channel_id}/messages/{message_id}",

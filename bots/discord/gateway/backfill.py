@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 MESSAGES_MAX = 1000
 """Limit on missed messages read per channel, oldest first."""
 UNSEEN_CHANNELS_MAX = 200
-"""Limit on channels read that the gateway does not list (direct messages, archived threads)."""
+"""Limit on channels read whose messages the gateway does not report at start (direct messages, archived threads)."""
 
 HandleMessage = Callable[[discord.Message], Awaitable[None]]
 HandleClosed = Callable[[ChannelLocation, str], Awaitable[None]]
@@ -31,8 +31,10 @@ async def read_gap(
     channel_id: int,
     after: int,
 ) -> None:
-    """Handles the channel's messages after the message id `after`, oldest first, and advances its cursor. Skips those
-    that are too old. Handles first that a thread is locked, which may have happened while no bot ran."""
+    """Handles the channel's messages after the message id `after`, oldest first, and advances its cursor. Skips
+    messages that are too old.
+
+    Before that, closes a thread that is locked, because it may have been locked while the bot was offline."""
     channel = client.get_channel(channel_id)
     try:
         if channel is None:
@@ -67,7 +69,7 @@ async def backfill_channels(client: discord.Client, channel_cursors: ChannelCurs
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
         channel = client.get_channel(channel_id)
-        if not isinstance(channel, discord.TextChannel | discord.Thread):  # the gateway does not report its messages
+        if not isinstance(channel, discord.TextChannel | discord.Thread):  # its newest message is unknown
             if channel_cursors.is_on_own_shards(channel_id):
                 unseen.append(channel_id)
         elif (channel.last_message_id or channel.id) > cursor or _locate_locked(channel):
@@ -79,11 +81,12 @@ async def backfill_channels(client: discord.Client, channel_cursors: ChannelCurs
 
 
 async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCursors) -> None:
-    """Stores cursors for new channels and threads of a guild, so that even the first mention in one is backfilled.
+    """Stores cursors for new channels and threads of a guild, so that even the first mention in a channel is
+    backfilled.
 
-    In a guild that has cursors, a new channel was opened while the bot was away, or nobody has written there. It is
-    read from the newest message that the bot has handled in the guild. In a new guild, earlier messages are not read.
-    """
+    In a guild that has cursors, a new channel was opened while the bot was offline, or nobody has written in it. Its
+    cursor is the newest message that the bot has handled in the guild. In a new guild, earlier messages are not
+    read."""
     known = await channel_cursors.load()
     channels = (*guild.text_channels, *guild.threads)
     heard = max((known.get(one.id, 0) for one in channels), default=0)
@@ -100,7 +103,7 @@ async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCurs
 async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
     try:
         await channel_cursors.fill_gap(channel_id)
-    except Exception:  # whatever fails in one channel, the others go on
+    except Exception:  # continue with the other channels
         log.exception("discord: backfilling channel %s failed; retrying", channel_id)
         channel_cursors.schedule_retry(channel_id)
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 RATE_LIMIT_SECONDS_MAX = 30.0
 CACHED_MESSAGES_MAX = 500
 GUILD_READY_SECONDS = 0.4
-"""discord.py is ready once no new guild has arrived for this long; later guilds are still added."""
+"""discord.py is ready once no new guild has arrived for this long. Later guilds are still added."""
 
 
 def gateway_intents() -> discord.Intents:
@@ -53,7 +53,7 @@ def forgo_message_content(client: discord.Client) -> None:
 class GatewayClient(discord.AutoShardedClient):
     """discord.py's client with our event handlers. Logs the exceptions of handlers.
 
-    Connects `shards`, or all shards that Discord recommends if None."""
+    Connects `shards`, or if None, all shards that Discord recommends."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class GatewayClient(discord.AutoShardedClient):
         trace: aiohttp.TraceConfig | None = None,
         shards: Shards | None = None,
     ) -> None:
-        # turns off warnings about missing voice libraries, because the bot does not use voice
+        # turn off warnings about missing voice libraries, because the bot does not use voice
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
             intents=gateway_intents(),
@@ -108,7 +108,8 @@ class GatewayClient(discord.AutoShardedClient):
         self.thread_opener.start_session()
 
     async def on_ready(self) -> None:
-        """Called by discord.py once all shards are ready, and again after a new session only if there is one shard."""
+        """Called by discord.py once all shards are ready. If there is only one shard, also called after each new
+        session."""
         self._was_ready = True
         user_id = self.user.id if self.user else 0
         log.info("discord: connected as %s; servers: %s", user_id, len(self.guilds))
@@ -172,8 +173,9 @@ def _locate_thread(payload: discord.RawThreadUpdateEvent | discord.RawThreadDele
 async def close_unregistered_shards(client: discord.Client) -> None:
     """Closes the connections that the client's `close` misses, and stops their heartbeat threads.
 
-    discord.py registers a connection only after IDENTIFY, for which shards wait five seconds each, but starts its
-    heartbeat thread before that. The thread would outlive the event loop, and the connection would stay open."""
+    discord.py starts the heartbeat thread of a connection before it registers the connection after IDENTIFY, for which
+    each shard waits five seconds. Without this function, the thread would outlive the event loop, and the connection
+    would stay open."""
     for thread in threading.enumerate():
         if not isinstance(thread, KeepAliveHandler):
             continue

@@ -17,13 +17,13 @@ PLATFORM = "discord"
 RETRY_SECONDS_MAX = 60.0
 
 ReadGap = Callable[[int, int], Awaitable[None]]
-"""Handles a channel's messages after a message id. Arguments: the channel id and the message id."""
+"""Handles a channel's messages after a message id. The arguments are the channel id and the message id."""
 
 
 class ChannelCursors:
-    """Handles the messages of each channel one at a time, and keeps a cursor per channel.
+    """Handles the messages of each channel one at a time, and keeps a cursor for each channel.
 
-    After `start_session` each channel with a cursor is backfilled before its next message is handled. A message that
+    After `start_session`, each channel with a cursor is backfilled before its next message is handled. A message that
     arrives twice has the same dedupe key. The cursor advances only after a message was handled, and never past a gap.
 
     With `shards`, cursors are stored with their guild ids, so that each process backfills only its own channels."""
@@ -51,7 +51,8 @@ class ChannelCursors:
 
     @asynccontextmanager
     async def handling(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
-        """Context manager: inside the block, no other message of the channel is handled. Then advances the cursor."""
+        """Context manager: inside the block, no other message of the channel is handled. Advances the cursor at the
+        end."""
         async with self.lock_channel(channel_id):
             try:
                 await self._fill_gap(channel_id)
@@ -65,12 +66,12 @@ class ChannelCursors:
             self.advance(channel_id, message_id)
 
     def lock_channel(self, channel_id: int) -> asyncio.Lock:
-        """Returns a context manager: inside its block, no other task handles messages of the channel."""
+        """Returns the channel's lock. While it is held, no other task handles messages of the channel."""
         return self._locks.setdefault(channel_id, asyncio.Lock())
 
     async def record_unaddressed(self, channel_id: int, message_id: int) -> None:
         """Advances the cursor for a message that is not for the agent, so that backfills stay short. Does nothing while
-        a gap before it is tried again in the background."""
+        a gap before the message is being retried in the background."""
         if channel_id not in self._retries:
             async with self.handling(channel_id, message_id):
                 pass
@@ -85,8 +86,8 @@ class ChannelCursors:
         self._known[channel_id] = message_id
 
     async def record_thread(self, thread_id: int, guild_id: int | None) -> None:
-        """Gives a thread that was just opened a cursor, unless its first message has done so. Stores it at once,
-        because a thread without a cursor would be opened again if it is deleted."""
+        """Gives a thread that was just opened a cursor, unless it already has one. Stores the cursor immediately,
+        because a thread without one would be opened again after it is deleted."""
         self.record_guild_of_channel(thread_id, guild_id)
         async with self.lock_channel(thread_id):
             self.advance(thread_id, thread_id)
@@ -120,7 +121,7 @@ class ChannelCursors:
             await self._fill_gap(channel_id)
 
     def record_guild_of_channel(self, channel_id: int, guild_id: int | None) -> None:
-        """Sets the channel's guild, None for direct messages. Call before the channel's cursor is moved."""
+        """Sets the channel's guild, or None for direct messages. Call this before the channel's cursor is moved."""
         self._guilds[channel_id] = guild_id or 0
 
     def is_on_own_shards(self, channel_id: int) -> bool:
@@ -151,7 +152,7 @@ class ChannelCursors:
                 pause = min(pause * 2, RETRY_SECONDS_MAX)
                 try:
                     await self.fill_gap(channel_id)
-                except Exception:  # the channel is tried again until its gap is filled
+                except Exception:  # retry until the channel's gap is filled
                     log.exception("discord: channel %s cannot be backfilled yet", channel_id)
         finally:
             self._retries.pop(channel_id, None)

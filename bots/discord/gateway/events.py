@@ -49,17 +49,17 @@ ONLY_MENTIONS = "I can read only messages that mention me here. Please mention m
 THREADS_TOLD_MAX = 10_000
 UNHANDLED_AGE_MAX = timedelta(days=1)
 MODERATOR = Person(person_id="", name="A moderator")
-"""Discord does not tell who locked or deleted a thread."""
+"""Discord does not report who locked or deleted a thread."""
 
 
 class EventHandler:
     """Parses gateway events and passes them to `receive`. The client logs exceptions.
 
-    `kept_events` retries edits, deletions and reactions; missed messages are read again from the history.
+    `kept_events` retries edits, deletions and reactions. Missed messages are read again from the history.
 
     With `needs_roles`, fetches the authors of backfilled messages, because these messages lack the authors' roles.
-    Without `sees_all_content` Discord blanks messages that do not mention the bot. `admits` tells whether an author
-    has access; without it everybody is told why the bot cannot answer in a channel. `hear` takes in events
+    Without `sees_all_content`, Discord blanks messages that do not mention the bot. `admits` returns whether an author
+    has access. If it is None, every author is notified when the bot cannot answer in a channel. `hear` handles events
     that are not addressed to the bot."""
 
     def __init__(
@@ -84,7 +84,7 @@ class EventHandler:
         self.hear: Hear | None = None
 
     async def on_message(self, message: discord.Message) -> None:
-        """Handles a live message after all older ones of its channel."""
+        """Handles a live message after all older messages of its channel."""
         bot_user_id = self._bot_user_id()
         if message.author.id == bot_user_id:
             return
@@ -102,7 +102,7 @@ class EventHandler:
             allowed = find_bot_permissions(message.channel, message.guild)
             if allowed is None or allowed.read_message_history:
                 await self.handle_message(message)
-            else:  # it cannot be read again
+            else:  # the bot may not read the history, so the message cannot be read again
                 await self._kept_events.handle(f"message:{message.id}", partial(self.handle_message, message))
 
     async def _hear_post(self, message: discord.Message) -> None:
@@ -110,20 +110,20 @@ class EventHandler:
         await self._hear(parse_post(message, location, self._bot_user_id()))
 
     async def _hear(self, happened: TriggerEvent | None) -> None:
-        """Passes on what a schedule may wait for, and again until it is stored."""
+        """Passes the event to the schedules, and retries until it is stored."""
         if happened is not None and self.hear is not None:
             await self._kept_events.handle(f"event:{happened.key}", partial(self.hear, happened))
 
     async def handle_message(self, message: discord.Message, *, is_missed: bool = False) -> None:
         """Handles a live message, or one that was missed. A message that was handled before has no effect.
 
-        Raises StorageUnavailable or SurfaceError if it must be retried. Other exceptions would recur and block the
-        channel, so they are logged and the message is skipped."""
+        Raises StorageUnavailable or SurfaceError if the message must be retried. Other exceptions would recur and block
+        the channel, so they are logged and the message is skipped."""
         try:
             await self._process(message, is_missed=is_missed)
         except (StorageUnavailable, SurfaceError):
             raise
-        except Exception:  # a message that breaks the bot would break it again after each restart
+        except Exception:  # a message that breaks the handler would break it again after each restart
             log.exception("discord: message %s was skipped", message.id)
         await self._hear_post(message)
 
@@ -134,7 +134,8 @@ class EventHandler:
         bot_user_id, thread = self._bot_user_id(), message.channel
         is_unaddressed = is_from_person(message) and not is_mentioned(message, bot_user_id)
         if isinstance(thread, discord.Thread) and is_unaddressed and not (message.content or self.sees_all_content):
-            # Discord has blanked the message. Say once in each of the bot's own threads that it reads only mentions.
+            # Discord has blanked the message. In each of the bot's own threads, explain once that it reads only
+            # mentions.
             is_new = thread.id not in self._told_blind and len(self._told_blind) < THREADS_TOLD_MAX
             if is_new and thread.owner_id == bot_user_id:
                 self._told_blind.add(thread.id)
@@ -149,13 +150,13 @@ class EventHandler:
             # a backfilled message lacks its author's roles
             try:
                 actor = parse_standing(await message.guild.fetch_member(message.author.id), location)
-            except (discord.NotFound, discord.Forbidden):  # who has left has no roles
+            except (discord.NotFound, discord.Forbidden):  # a user who has left has no roles
                 actor = replace(parse_standing(message.author, location), groups=frozenset())
             except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
                 raise translate_error(error) from error
             inbound = replace(inbound, actor=actor)
         problem = describe_obstacle(message.channel, find_bot_permissions(message.channel, message.guild))
-        # files begin a conversation, too, in which they are known
+        # a command with files begins a conversation, too, because the files are added to its knowledge
         words = inbound.message if isinstance(inbound, CommandCalled) and inbound.files else None
         request = replace(words, text="") if words else inbound
         if problem and isinstance(request, IncomingMessage):
@@ -171,13 +172,13 @@ class EventHandler:
                 )
                 is_command = inbound is not request
                 outcome = await self._receive(inbound if is_command else replace(request, prepare=open_thread))
-                # a message is redelivered because a crash may have prevented it the first time
+                # open the thread of a redelivered message too, because a crash may have prevented it the first time
                 if not outcome.is_ignored if is_command else outcome.is_ignored and outcome.run_id is not None:
                     await open_thread()
             await self._reply(message, outcome)
 
     async def _refuse(self, message: discord.Message, inbound: IncomingMessage, problem: str) -> None:
-        """Says where it can be said that the bot cannot answer the message, before any work begins."""
+        """Notifies the author that the bot cannot answer the message, in a place where the bot may write."""
         if not inbound.is_addressed:
             return
         if self.admits is not None and not await self.admits(inbound):
@@ -215,7 +216,7 @@ class EventHandler:
                 is_young = datetime.now(UTC) - message.created_at < UNHANDLED_AGE_MAX
                 may_be_new = is_young and not message.flags.has_thread
                 if may_be_new and is_mentioned(message, self._bot_user_id()):
-                    # the edit may have added the mention, or words to it; a handled message has no effect
+                    # the edit may have added the mention, or text; a message that was handled before has no effect
                     await self.handle_message(message)
 
     async def on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
@@ -244,9 +245,9 @@ class EventHandler:
             await self._kept_events.handle(f"delete:{message_id}", partial(delete, message_id))
 
     async def on_thread_closed(self, location: ChannelLocation, error_code: str) -> None:
-        """Stops the run of a thread that was locked or deleted. Nothing is posted there from now on.
+        """Stops the run of a thread that was locked or deleted. Nothing is posted in the thread from now on.
 
-        `error_code` is Discord's for posts in such a thread."""
+        `error_code` is Discord's error code for posts in such a thread."""
         self._thread_opener.mark_closed(str(location.channel_id), error_code)
         now = datetime.now(UTC)
         stop = StopRequested(
@@ -286,8 +287,8 @@ class EventHandler:
     async def _reply(self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None) -> None:
         """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions.
 
-        `channel_id` is another channel than the message's, or "" for none. If it is refused there, the author gets the
-        notice as a direct message."""
+        `channel_id` is the channel to post in if it is not the message's own, or "" for none. If Discord refuses the
+        post there, the author gets the notice as a direct message."""
         if not outcome.notice or not is_from_person(message):
             return
         own_id = str(message.channel.id)
@@ -327,7 +328,8 @@ class EventHandler:
         return locate_channel(channel, guild.id if guild else None)
 
     async def _locate_by_id(self, channel_id: int, guild_id: int | None) -> ChannelLocation | None:
-        """Returns the location of a channel from the cache. Fetches archived threads, which are not in the cache."""
+        """Returns the location of a channel from the cache. Fetches the channel if it is not in the cache, such as an
+        archived thread."""
         if guild_id is None:
             return ChannelLocation(kind="direct", channel_id=channel_id)
         channel = self._client.get_channel(channel_id)
@@ -349,8 +351,8 @@ async def open_thread_for(
     *,
     adds_author: bool = False,
 ) -> None:
-    """Opens the thread of a request in a channel. If that is refused, stops its run, whose delivery tells the requester
-    why."""
+    """Opens the thread of a request in a channel. If Discord refuses, stops the request's run. The delivery of the run
+    then tells the requester why."""
     try:
         await opener.open_thread(request.address, request.text or ", ".join(file.name for file in request.files))
         await cursors.record_thread(int(request.message_ref), int(request.address.workspace_id))

@@ -1,7 +1,7 @@
-"""Reads payloads that discord.py cannot parse.
+"""Makes discord.py accept payloads that it cannot parse.
 
-An exception in one of its parsers would end the connection, and one in its history would keep the rest of a channel's
-missed messages from being read. Here a message loses only the parts that cannot be parsed."""
+An exception in a parser of gateway events would end the connection. An exception in the history would keep the rest of
+a channel's missed messages from being read. With this module, a message loses only the parts that cannot be parsed."""
 
 import logging
 from collections.abc import Callable
@@ -22,13 +22,13 @@ SESSION_EVENTS = frozenset({"READY", "RESUMED"})
 MESSAGE_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE"})
 _Parse = Callable[[JsonObject], None]
 _NEEDED: JsonObject = {"id": "0", "type": 0, "content": ""}
-"""What discord.py needs to know of each message, and what it is taken for without it."""
+"""The fields that discord.py needs in each message, and the defaults for those that are missing."""
 _PERSON: JsonObject = {"username": "somebody", "discriminator": "0", "avatar": None}
 
 
 def tolerate(client: discord.Client, rest: RestClient) -> None:
-    """Makes the client parse messages as well as it can, whether it receives or fetches them, and skip other events
-    that it cannot parse. A message whose payload is incomplete is fetched."""
+    """Makes the client parse messages, whether it receives or fetches them, without the parts that cannot be parsed,
+    and skip other events that it cannot parse. If a received message is incomplete, it is fetched."""
     state = client._connection  # noqa: SLF001 - it parses all payloads # pyright: ignore[reportPrivateUsage]
     for name, parse in list(state.parsers.items()):
         if name in MESSAGE_EVENTS:
@@ -42,17 +42,17 @@ def tolerate(client: discord.Client, rest: RestClient) -> None:
 
 
 def create_message(state: Any, *, channel: Any, data: Any) -> discord.Message:
-    """Returns the message without the parts that cannot be parsed, which the log names."""
+    """Returns the message without the parts that cannot be parsed. Logs their names."""
     whole: Any = _completed(data)
     try:
         return discord.Message(state=state, channel=channel, data=whole)
-    except Exception:  # discord.py raises anything for a payload of another shape
+    except Exception:  # for a payload of an unexpected shape, discord.py may raise anything
         parts: Any = parsable_parts(state, channel, whole)
         return discord.Message(state=state, channel=channel, data=parts)
 
 
 def parsable_parts(state: Any, channel: Any, payload: JsonObject) -> JsonObject:
-    """Returns the payload of a message without the parts that discord.py cannot parse, each of which it tries."""
+    """Returns a message's payload without the parts that discord.py cannot parse. Tries each part by itself."""
     kept: JsonObject = {**_NEEDED, **{key: payload[key] for key in _NEEDED if payload.get(key) is not None}}
     lost: list[str] = []
     for key in payload.keys() - kept.keys():
@@ -67,8 +67,8 @@ def parsable_parts(state: Any, channel: Any, payload: JsonObject) -> JsonObject:
 
 
 def _completed(message: JsonObject) -> JsonObject:
-    """Adds what discord.py demands and Discord may leave out, also to the message that is replied to: the end and the
-    question of a poll, and what an author or a mentioned person may lack."""
+    """Adds fields that discord.py requires and Discord may leave out, to the message and to the message that it replies
+    to: the end and the question of a poll, and fields of the author and the mentioned users."""
     whole = {**message}
     for author in get_objects([message.get("author")]):
         whole["author"] = {**_PERSON, **author}
@@ -123,7 +123,7 @@ async def _fetch_and_parse(state: Any, rest: RestClient, name: str, parse: _Pars
 
 
 def _parse_with_channel(client: discord.Client, rest: RestClient, parse: _Parse, payload: JsonObject) -> None:
-    """Adds the channel to an interaction that names only its id, because discord.py reads nothing else."""
+    """Adds the channel to an interaction that contains only its id, because discord.py reads only the channel."""
     channel_id = payload.get("channel_id")
     if payload.get("channel") or not (isinstance(channel_id, str) and channel_id.isdigit()):
         parse(payload)

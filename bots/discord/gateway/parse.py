@@ -48,12 +48,13 @@ REPLIED = "It replies to a message of"
 
 
 def parse_person(user: discord.abc.User) -> Person:
-    """Returns the person with the name shown in this server."""
+    """Returns the person with the name that is shown in this server."""
     return Person(person_id=str(user.id), name=user.display_name.strip() or str(user.id))
 
 
 def parse_standing(user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False) -> ActorContext:
-    """Returns the sender's standing and roles. Backfilled messages lack roles; direct messages have none."""
+    """Returns the facts that Discord reports about the sender, with their roles. Backfilled messages lack roles. Direct
+    messages have none."""
     if location.kind == "direct":
         return ActorContext(is_direct=True, expects_answer=expects_answer)
     roles = user.roles if isinstance(user, discord.Member) else None
@@ -62,18 +63,20 @@ def parse_standing(user: discord.abc.User, location: ChannelLocation, *, expects
 
 
 def is_from_person(message: discord.Message) -> bool:
-    """Whether a person wrote the message, not a bot, a webhook or Discord."""
+    """Whether the message was written by a person and not by a bot, a webhook or Discord."""
     return not message.author.bot and message.webhook_id is None and message.type in _PEOPLE_SPEAK
 
 
 def find_app_ids(message: discord.Message, bot_user_id: int) -> frozenset[str]:
-    """Returns the ids of another app or webhook that mentions the bot in its words, or none."""
+    """Returns the ids of the other app or webhook that wrote the message, if its text mentions the bot. Otherwise
+    returns an empty set."""
     is_mention = str(bot_user_id) in _USER.findall(message.content)
     return _app_ids(message, bot_user_id) if is_mention else frozenset()
 
 
 def _app_ids(message: discord.Message, bot_user_id: int) -> frozenset[str]:
-    """Returns the ids of the other app or webhook that wrote the message in a server, or none."""
+    """Returns the ids of the other app or webhook that wrote the message in a server. Otherwise returns an empty
+    set."""
     is_app = message.author.bot or message.webhook_id is not None
     is_other = message.author.id != bot_user_id and message.type in _PEOPLE_SPEAK
     if not (is_app and is_other and message.guild):
@@ -83,8 +86,8 @@ def _app_ids(message: discord.Message, bot_user_id: int) -> frozenset[str]:
 
 
 def parse_post(message: discord.Message, location: ChannelLocation | None, bot_user_id: int) -> TriggerEvent | None:
-    """Returns the message as an event that a schedule may wait for, if it stands at the top of a channel, or begins a
-    post of a forum, and is not said to the bot."""
+    """Returns the message as an event that a schedule may wait for. Returns None unless it is a top-level message in a
+    channel, or the first message of a forum post, that does not mention the bot."""
     app_ids = _app_ids(message, bot_user_id)
     is_spoken = is_from_person(message) or app_ids
     if location is None or not is_spoken or is_mentioned(message, bot_user_id) or find_app_ids(message, bot_user_id):
@@ -104,7 +107,8 @@ def parse_post(message: discord.Message, location: ChannelLocation | None, bot_u
 
 
 def parse_emoji(name: str, message_id: int, location: ChannelLocation) -> TriggerEvent | None:
-    """Returns the reaction as an event that a schedule may wait for, in a channel with threads or a thread."""
+    """Returns the reaction as an event that a schedule may wait for. Returns None outside threads and channels that can
+    have threads."""
     if location.kind not in ("channel", "thread"):
         return None
     emoji = _SKIN_TONES.sub("", name).replace("\ufe0f", "")
@@ -127,7 +131,8 @@ def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:
 def parse_message(
     message: discord.Message, location: ChannelLocation, bot_user_id: int
 ) -> IncomingMessage | CommandCalled | StopRequested | None:
-    """Parses a message. Returns None if it is not for the agent; for a message in a thread, that is decided later."""
+    """Parses a message. Returns None if it is not for the agent. Whether a message in a thread is for the agent is
+    decided later."""
     mentioned = is_mentioned(message, bot_user_id)
     app_ids = find_app_ids(message, bot_user_id)
     is_taken = is_from_person(message) or app_ids
@@ -167,14 +172,15 @@ def parse_message(
 
 
 def _with_origin(request: str, message: discord.Message, bot_user_id: int) -> str:
-    """Returns the request with the message's poll, and with the message that it replies to."""
+    """Returns the request followed by the message's poll and by the message that it replies to."""
     request = "\n".join([request, *poll_lines(message.poll)]).strip()
     quoted = _quoted(message, bot_user_id)
     return f"{request}\n\n{quote_text(quoted, bot_user_id, REPLIED)}" if quoted else request
 
 
 def reply_author_id(message: discord.Message) -> int | None:
-    """Returns the author of the message that this one replies to, 0 if they are unknown, or None if it is no reply."""
+    """Returns the author of the message that this one replies to, 0 if the author is unknown, or None if it is not a
+    reply."""
     if message.type is not discord.MessageType.reply or message.reference is None:
         return None
     resolved = message.reference.resolved
@@ -182,7 +188,7 @@ def reply_author_id(message: discord.Message) -> int | None:
 
 
 def _quoted(message: discord.Message, bot_user_id: int) -> discord.Message | None:
-    """Returns the message that this one replies to, unless the agent wrote it and so knows it."""
+    """Returns the message that this one replies to, or None if the agent wrote that message and therefore knows it."""
     if reply_author_id(message) in (None, 0, bot_user_id) or message.reference is None:
         return None
     resolved = message.reference.resolved
@@ -190,19 +196,20 @@ def _quoted(message: discord.Message, bot_user_id: int) -> discord.Message | Non
 
 
 def quote_text(quoted: discord.Message, bot_user_id: int, what: str) -> str:
-    """Returns a message that a request refers to as a quote, in which no line can pass for the request's own."""
+    """Returns a message that a request refers to as a quotation, so that none of its lines can pass for a part of the
+    request."""
     who, text = parse_person(quoted.author), shown_text(quoted, bot_user_id)[:FORWARDED_MAX]
     return f"[{what} {who.name} ({who.person_id}), who did not say it to you:]\n{quote_lines(text)}"
 
 
 def shown_text(message: discord.Message, bot_user_id: int) -> str:
-    """Returns all that the message shows: its text, embeds, layouts, poll and forwarded messages."""
+    """Returns everything that the message shows: its text, embeds, layouts, poll and forwarded messages."""
     lines = (readable_text(message, bot_user_id), *_shown_lines(message), *poll_lines(message.poll))
     return "\n".join(line for line in lines if line)
 
 
 def _shown_lines(message: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
-    """Yields what apps show besides the text, in embeds and layouts, as they do for alerts."""
+    """Yields what an app's message, such as an alert, shows besides its text, in embeds and layouts."""
     for embed in message.embeds:
         yield from filter(None, (embed.title, embed.url, embed.description))
         yield from (f"{field.name}: {field.value}" for field in embed.fields)
@@ -211,7 +218,7 @@ def _shown_lines(message: discord.Message | discord.MessageSnapshot) -> Iterator
 
 
 def _shown_texts(component: object) -> Iterator[str]:
-    """Yields the texts of a layout, in which apps and the bot itself write."""
+    """Yields the texts of a layout, which apps and the bot itself use for their messages."""
     if isinstance(component, discord.TextDisplay):
         yield component.content
     for inner in cast(Sequence[object], getattr(component, "children", ())):
@@ -219,7 +226,8 @@ def _shown_texts(component: object) -> Iterator[str]:
 
 
 def poll_lines(poll: discord.Poll | None) -> Iterator[str]:
-    """Yields the poll's question, and its answers with their votes, which Discord may leave out while it is open."""
+    """Yields the poll's question and its answers with their votes. Discord may leave out the votes while the poll is
+    open."""
     if poll is None:
         return
     yield f"Poll{' (closed)' if poll.is_finalized() else ''}: {poll.question or '(without a question)'}"
@@ -278,8 +286,9 @@ def parse_reaction(
     received_at: datetime,
     actor: ActorContext = MEMBER,
 ) -> StopRequested | AskAnswered | None:
-    """Parses a reaction that stops or approves. Reactions have no id, so two within one second count as one."""
-    # keys are kept longer than messages, so they contain no id of a person
+    """Parses a reaction that stops or approves something. Reactions have no id, so two within one second count as
+    one."""
+    # keys are kept longer than messages, so they must not contain the id of a person
     reactor = hashlib.sha256(f"{message_id}:{who.person_id}".encode()).hexdigest()[:16]
     key = f"discord:cross:{message_id}:{reactor}:{int(received_at.timestamp())}"
     if not has_meaning(emoji):
@@ -343,7 +352,7 @@ def parse_files(message: discord.Message) -> tuple[IncomingFile, ...]:
 
 
 def parse_attachment(attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0) -> IncomingFile:
-    """Builds a file reference that holds the message id (0 for none), because attachment links expire."""
+    """Builds a file reference that includes the message's id (0 for none), because links to attachments expire."""
     return IncomingFile(
         file_ref=build_file_ref(
             channel_id=str(channel_id), message_id=str(message_id), attachment_id=str(attachment.id), url=attachment.url

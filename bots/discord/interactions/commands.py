@@ -28,7 +28,7 @@ LOCALES = (
     discord.Locale.japanese,
     discord.Locale.chinese,
 )
-"""The languages of translations.yaml, in its order."""
+"""The languages of translations.yaml, in the order of its lists."""
 _KINDS: Mapping[str, object] = {
     "number": app_commands.Range[int, 1, 999_999],
     "yes": bool,
@@ -36,7 +36,7 @@ _KINDS: Mapping[str, object] = {
     "line": app_commands.Range[str, 1, 200],
     "request": app_commands.Range[str, 1, 6000],
 }
-"""Kinds of options as discord.py reads them."""
+"""The types that discord.py uses for the kinds of options."""
 _REQUIRED = Parameter.empty
 SlashCommand = app_commands.Command[app_commands.Group, ..., None]
 RUN = (
@@ -91,8 +91,8 @@ def build_command_tree(client: discord.Client, interactions: InteractionHandler)
 def _build_callback(
     interactions: InteractionHandler, command: Command
 ) -> Callable[..., Coroutine[object, object, None]]:
-    """Returns what calls the command. Its words in chat are the prefix and the options that differ from their defaults,
-    in order."""
+    """Returns the callback of a slash command. The callback builds the command's words from the prefix and the options
+    that differ from their defaults, in order."""
 
     async def call(interaction: AnyInteraction, **given: object) -> None:
         files = _files(given)
@@ -120,7 +120,7 @@ def _build_command(
     async def suggest(interaction: AnyInteraction, typed: str) -> list[app_commands.Choice[str]]:
         return await interactions.suggest(interaction, suggested_as or name, typed)
 
-    # discord.py reads the options from the signature
+    # discord.py takes the options from the signature
     call.__signature__ = Signature(
         [
             Parameter("interaction", Parameter.POSITIONAL_OR_KEYWORD),
@@ -162,7 +162,7 @@ class CommandTranslator(app_commands.Translator):
 
 
 async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int) -> bool:
-    """Registers the commands if Discord's list differs or cannot be read, and returns whether it did.
+    """Registers the commands if Discord's list differs or cannot be read. Returns whether it registered them.
 
     Discord allows few changes a day. Raises SurfaceError."""
     translator = CommandTranslator()
@@ -180,7 +180,8 @@ async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int
 
 
 def is_equivalent(ours: object, theirs: object) -> bool:
-    """Whether Discord's value equals ours, ignoring keys that it adds. Unset equals empty."""
+    """Whether Discord's value equals ours, apart from keys that Discord adds. A value that is not set equals an empty
+    one."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         mine, other = cast(Mapping[str, object], ours), cast(Mapping[str, object], theirs)
         return all(is_equivalent(value, other.get(key)) for key, value in mine.items() if key not in _IGNORED_KEYS)
@@ -192,7 +193,8 @@ def is_equivalent(ours: object, theirs: object) -> bool:
 
 
 _IGNORED_KEYS = frozenset({"dm_permission"})
-"""Keys that are not compared. Discord replaced `dm_permission` by `contexts`, and its value varies."""
+"""Keys that are not compared. Discord has replaced `dm_permission` by `contexts`, and the value of the former
+varies."""
 
 
 def _name(item: object) -> str:

@@ -1,4 +1,4 @@
-"""Buttons, menus and forms, identified only by custom ids, so that they work after a restart."""
+"""Buttons, menus and forms, which are identified only by custom ids, so that they work after a restart."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +16,10 @@ RUN_CUSTOM_ID = re.compile(r"th:run:(?P<action>stop|retry|continue|details):(?P<
 
 
 async def handle_interaction(interaction: AnyInteraction, interactions: InteractionHandler) -> None:
-    """Handles a click, a choice in a menu or a submitted form. Refuses one whose custom id this version does not know.
+    """Handles a click, a choice in a menu or a submitted form. Refuses it if this version does not recognize its custom
+    id.
 
-    Slash commands have no custom id; discord.py calls them."""
+    Slash commands have no custom id. discord.py calls their callbacks."""
     sent = cast(Mapping[str, object], interaction.data or {})
     custom_id = str(sent.get("custom_id", ""))
     fields = (item for item in _walk(sent) if item.get("custom_id") == "answer" and "value" in item)

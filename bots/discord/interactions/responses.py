@@ -50,7 +50,7 @@ UNREADABLE_MESSAGE = "I cannot read that message any more. Please reply to it an
 THANKS = "Thank you, noted."
 FETCH_SECONDS = 1.5
 TARGETS_MAX = 200
-"""How many messages are remembered until users send the form about them."""
+"""How many messages are kept in memory until users submit the forms about them."""
 PROMPT_SHOWN_MAX = 1500
 CHOICE_MAX = 100
 
@@ -83,7 +83,8 @@ class InteractionHandler:
         await self._start_run(interaction, prompt, tuple(parse_attachment(one) for one in attachments), agent)
 
     async def open_request_form(self, interaction: AnyInteraction, message: discord.Message) -> None:
-        """Opens the form of "Ask Threadhand". Discord shows the message to the bot only now, so it is remembered."""
+        """Opens the form of "Ask Threadhand". Keeps the message in memory, because Discord shows it to the bot only
+        now."""
         if problem := _why_no_run(interaction, locate_channel(interaction.channel, interaction.guild_id)):
             await respond(interaction, Outcome(notice=problem))
             return
@@ -94,7 +95,8 @@ class InteractionHandler:
         await interaction.response.send_modal(form)
 
     async def on_request_form(self, interaction: AnyInteraction, message_id: int, prompt: str) -> None:
-        """Starts a run about the message whose menu opened the form. Its text and files come with the request."""
+        """Starts a run about the message whose menu opened the form. The request includes the text and files of that
+        message."""
         message = self._targets.get(message_id)
         if message is None or message.channel.id != interaction.channel_id:
             message = await _fetch_message(interaction, message_id)
@@ -114,7 +116,8 @@ class InteractionHandler:
         *,
         quote: str = "",
     ) -> None:
-        """Starts a run. In a channel, opens a thread from the response to the interaction. `quote` follows the prompt.
+        """Starts a run. In a channel, opens a thread from the response to the interaction. `quote` is appended to the
+        prompt.
 
         The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message."""
         location = locate_channel(interaction.channel, interaction.guild_id)
@@ -137,7 +140,7 @@ class InteractionHandler:
         async with self._thread_opener.opening(inbound.address.thread_key):
             try:
                 outcome = await self._receive(inbound)
-            except Exception as error:  # the user sees it, then it is logged by discord.py's handler
+            except Exception as error:  # show the error to the user, then let discord.py's handler log it
                 await _edit_original(interaction, _error_notice(error))
                 raise
             if outcome.is_ignored:
@@ -151,7 +154,8 @@ class InteractionHandler:
     async def on_command(
         self, interaction: AnyInteraction, name: str, *, argument: str = "", files: Sequence[discord.Attachment] = ()
     ) -> None:
-        """Handles all slash commands except `/agent run`. In a channel, files get a thread, in which they are known."""
+        """Handles all slash commands except `/agent run`. In a channel, a command with files opens a thread, whose
+        conversation knows the files."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
             await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
@@ -173,7 +177,7 @@ class InteractionHandler:
                     await self._open(interaction, request, _notice_text(outcome))
 
     async def suggest(self, interaction: AnyInteraction, name: str, typed: str) -> list[app_commands.Choice[str]]:
-        """Returns the values that the menu of an option offers to this person, for what they have typed."""
+        """Returns the suggested values of an option for what this user has typed."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None or self._suggest is None:
             return []
@@ -188,14 +192,15 @@ class InteractionHandler:
 
     @staticmethod
     async def refuse_unknown(interaction: AnyInteraction, name: str) -> None:
-        """Tells the person and the log that this version does not know the control, form or command."""
+        """Logs a warning and tells the user that this version does not recognize the control, form or command."""
         log.warning("discord: someone used an unknown control, form or command: %r", name)
         await respond(interaction, Outcome(notice=UNKNOWN_CONTROL))
 
     async def on_ask_answer(
         self, interaction: AnyInteraction, ask_id: str, value: str = "", option: int | None = None
     ) -> None:
-        """Handles a chosen option or a submitted form. Where the bot may not write, the question stays open."""
+        """Handles a chosen option or a submitted form. If the bot may not write in the channel, the question stays
+        open."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         unknown = UNKNOWN_CONTROL if option is None and not value.strip() else ""
         if (problem := _why_no_run(interaction, location) or unknown) or location is None:
@@ -205,7 +210,8 @@ class InteractionHandler:
         await respond(interaction, self._receive(answered))
 
     async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
-        """Handles a click on Stop, Retry or Continue. In a thread where the bot may not write, no run is started."""
+        """Handles a click on Stop, Retry, Continue or Details. If the bot may not write in the thread, no run is
+        started."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         starts = action in ("retry", "continue") and isinstance(interaction.channel, discord.Thread)
         problem = _why_no_run(interaction, location) if starts else ""
@@ -218,7 +224,7 @@ class InteractionHandler:
     async def on_feedback(
         self, interaction: AnyInteraction, run_id: str, *, is_good: bool, reason: str | None = None
     ) -> None:
-        """Handles a thumb below an answer, and the form with the reason for a thumb down."""
+        """Handles a click on a thumb below an answer, and the form with the reason for a thumbs down."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
             await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
@@ -241,7 +247,8 @@ class InteractionHandler:
 
 
 def build_text_form(title: str, label: str, *, custom_id: str, is_optional: bool = False) -> discord.ui.Modal:
-    """Builds a form with one long text, `answer`. Its custom id identifies it, so discord.py need not track it."""
+    """Builds a form with one long text field, `answer`. The custom id identifies the form, so discord.py need not track
+    it."""
     form = discord.ui.Modal(title=title, custom_id=custom_id, timeout=None)
     field = discord.ui.TextInput[discord.ui.Modal](
         custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX, required=not is_optional
@@ -273,7 +280,7 @@ class _Origin(TypedDict):
 
 
 def _origin(interaction: AnyInteraction, location: ChannelLocation, message_id: int | None = None) -> _Origin:
-    """Returns where, when and by whom something was done, by default to the message of the interaction."""
+    """Returns where, when and by whom something was done. `message_id` defaults to the message of the interaction."""
     clicked_id = interaction.message.id if interaction.message else 0
     return {
         "address": location.address(clicked_id if message_id is None else message_id),
@@ -303,7 +310,7 @@ def _build_request(
     files: tuple[IncomingFile, ...],
     agent_id: str | None,
 ) -> IncomingMessage:
-    """Builds the request of `/agent run`. The response to the command takes the place of its message."""
+    """Builds the request of `/agent run`. The response to the command is used in place of a message of the user."""
     return IncomingMessage(
         **_origin(interaction, location, message_id),
         message_ref=str(message_id),
@@ -323,7 +330,7 @@ async def _defer(interaction: AnyInteraction) -> int:
 
 
 async def respond(interaction: AnyInteraction, work: Outcome | Awaitable[Outcome]) -> None:
-    """Shows the notice of the outcome. If it has to wait for the outcome and that takes long, defers the response."""
+    """Shows the notice of the outcome. If the outcome is awaited and takes long, defers the response."""
     pending = spawn(_outcome(work), name="discord interaction")
     await asyncio.wait({pending}, timeout=DEFER_AFTER_SECONDS)
     try:
@@ -365,7 +372,7 @@ async def _send_notice(send: Callable[..., Awaitable[object]], outcome: Outcome)
     buttons = discord.ui.View(timeout=None)
     for label, command in outcome.commands.items():
         buttons.add_item(discord.ui.Button(label=label, custom_id=f"th:command:{command}"))
-    buttons.stop()  # their custom ids identify them, so discord.py need not track them
+    buttons.stop()  # the buttons are identified by custom ids, so discord.py need not track them
     await send(
         _notice_text(outcome) or "Done.",
         ephemeral=outcome.is_private,
@@ -376,7 +383,8 @@ async def _send_notice(send: Callable[..., Awaitable[object]], outcome: Outcome)
 
 
 async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """Shows why a command was refused, privately if required, because the deferred response is public."""
+    """Shows why a command was refused. If the notice is private, sends it separately, because the deferred response is
+    public."""
     if outcome.is_private:
         await _send_privately(interaction, outcome)
     else:
@@ -386,8 +394,8 @@ async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
 async def _send_privately(interaction: AnyInteraction, outcome: Outcome) -> None:
     """Sends a notice whose visibility (private or public) differs from that of the deferred response.
 
-    Discord uses the first follow-up as the deferred response, so this fills that response first and deletes it after.
-    """
+    Discord uses the first follow-up as the deferred response, so this function fills that response first, and deletes
+    it at the end."""
     await _edit_original(interaction, "…")
     await _send_notice(interaction.followup.send, outcome)
     await interaction.delete_original_response()
@@ -411,7 +419,7 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
                 payload=parameters.payload,
             )
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        # the response is not essential, because the command is carried out anyway
+        # ignore this, because the command is executed anyway
         log.warning("discord: the response to a command was not shown: %s", translate_error(error))
 
 

@@ -44,9 +44,9 @@ ASK_TEXT_MAX = 2200
 ANSWER_SHOWN_MAX = 600
 OPTION_TEXT_MAX = 1000
 ROWS_MAX = 5
-"""The rows of an ordinary message."""
+"""Maximum number of rows in an ordinary message."""
 MENUS_MAX = 17
-"""A message has at most 40 components, and each menu is two of them, with its row."""
+"""A message has at most 40 components, and each menu counts as two, because it has a row of its own."""
 OPTIONS_TEXT_MAX = TEXT_MAX - ASK_TEXT_MAX - 300
 ASK_COLOUR = 0x5865F2
 ANSWERED_COLOUR = 0x57F287
@@ -159,7 +159,7 @@ def _question(ask: Ask, commands: Mapping[str, str]) -> JsonObject:
         children.append(action_row(*buttons))
     elif options:
         is_short = all(utf16_length(option) <= SELECT_OPTION_MAX for option in options)
-        if not is_short and len(options) <= SELECT_OPTIONS_MAX:  # a menu truncates its options, so list them above it
+        if not is_short and len(options) <= SELECT_OPTIONS_MAX:  # list the options, because a menu truncates them
             share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
             children += [
                 text_display(f"**{number}.** {neutralize_mentions(truncate(option, share))}")
@@ -176,7 +176,7 @@ def _question(ask: Ask, commands: Mapping[str, str]) -> JsonObject:
 
 
 def _select(ask: Ask, options: list[str], start: int) -> JsonObject:
-    """Returns the menu with the options from `start` on."""
+    """Returns a menu with the options from index `start` on."""
     shown = options[start : start + SELECT_OPTIONS_MAX]
     which = f" ({start + 1} to {start + len(shown)})" if len(shown) < len(options) else ""
     is_numbered = max(map(utf16_length, options)) > SELECT_OPTION_MAX

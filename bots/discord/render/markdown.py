@@ -11,7 +11,7 @@ RenderTable = Callable[[Sequence[str]], Sequence[str]]
 _CROWD = re.compile(r"@(?=everyone|here)")
 _ROLE = re.compile(r"<@(?=&\d)")
 _PICTURE = re.compile(r"!\[([^\]]*)(?:(\]\()|\]|\Z)")
-"""Also matches brackets that belong to no picture, so that no text is scanned twice."""
+"""Also matches brackets that do not belong to an image, so that no text is scanned twice."""
 _DEEP_HEADING = re.compile(r"^#{4,6}\s+(?=\S)(.*)$")
 _RULE = re.compile(r"^\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
 _CHECK = re.compile(r"^(\s*[-*+]\s+)\[([ xX])\]\s")
@@ -27,7 +27,7 @@ def neutralize_mentions(text: str) -> str:
 
 
 def neutralize_links(text: str) -> str:
-    """Breaks the addresses in a text that is not meant to be clicked, and may begin or end inside of code."""
+    """Breaks the addresses in a text whose links should not be clickable. The text may begin or end inside code."""
     return text.replace("://", ":\u200d//")
 
 
@@ -60,7 +60,7 @@ def _block_lines(block: MarkdownBlock, table: RenderTable) -> Sequence[str]:
 
 
 def _words(text: str) -> str:
-    """Returns words outside code without marks that mean something else in Discord: bars hide text, and two underscores
+    """Escapes or replaces marks outside code that have another meaning in Discord: bars hide text, and two underscores
     underline it."""
     return _unping(_UNDERLINE.sub(r"**\1**", _SPOILER.sub(r"\|", text)))
 

@@ -23,9 +23,9 @@ from core.web_access.guard import is_loopback
 WAIT_SECONDS_MAX = 30
 INTERVAL_SECONDS = 1 / 45
 BURST = 5
-"""Burst size. Together with the interval, it allows at most 50 calls in any second, Discord's global limit.
+"""Burst size. Together with the interval, it allows at most 50 calls in any second, which is Discord's global limit.
 
-Interaction responses do not count, and discord.py enforces the limits of each route."""
+Interaction responses do not count toward the limit, and discord.py enforces the limits of each route."""
 UNCOUNTED = ("/interactions/", "/webhooks/")
 
 
@@ -50,16 +50,17 @@ class CallLimiter:
         self.limiter = RateLimiter(MemoryRateBudget())
         self.limits_proactively: bool | None = None
         self._http = http
-        # discord.py waits out a 429 silently, so watch its responses to notice them
+        # discord.py waits out a 429 silently, so a trace of its responses is needed to detect it
         http.http_trace = http.http_trace or aiohttp.TraceConfig()
         http.http_trace.on_request_end.append(self._on_response)
 
     async def acquire(self, route: Route) -> None:
-        """Waits for permission to call. Raises SurfaceRateLimited instead of a long wait."""
+        """Waits for permission to call. Raises SurfaceRateLimited if the wait would be long."""
         if not route.path.startswith(UNCOUNTED):
             everything = self._allowance()
             line = f"channel {route.channel_id or route.guild_id or ''}"
-            # without a rate of its own: discord.py keeps those, and the channels take turns at the global limit
+            # this limit has no rate of its own, because discord.py keeps those; it makes channels take turns at the
+            # global limit
             channel = RateLimit(owner=everything.owner, name=line, interval_seconds=0.0)
             await self.limiter.admit(
                 [everything, channel], wait_seconds_max=WAIT_SECONDS_MAX, oversleeps=route.method != "POST"
@@ -95,7 +96,7 @@ THREAD_ARCHIVED = "50083"
 THREAD_EXISTS = "160004"
 TOO_LARGE = "too_large"
 UPLOAD_TIMEOUT_FACTOR = 20
-"""The timeout of an upload is this many times that of another call."""
+"""The timeout of an upload is this many times the timeout of another call."""
 
 
 class RestClient:
@@ -104,7 +105,7 @@ class RestClient:
     If a waiting call were cancelled, discord.py would leave its global rate limit locked. A caller that is cancelled
     before its call has started makes no call.
 
-    discord.py waits out rate limits of up to 30 s and retries server errors five times; `attempt_seconds` limits each
+    discord.py waits out rate limits of up to 30 s and retries server errors five times. `attempt_seconds` limits each
     attempt."""
 
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
@@ -139,7 +140,7 @@ class RestClient:
         precondition: Precondition | None = None,
         **parameters: str,
     ) -> JsonValue:
-        """Posts a message with files, as multipart. Raises as `call` does."""
+        """Posts a message with files, as multipart. Raises the same exceptions as `call`."""
         form: list[object] = [
             {"name": "payload_json", "value": discord.utils._to_json(body)}  # noqa: SLF001 - discord.py's own encoder # pyright: ignore[reportPrivateUsage]
         ]
@@ -176,7 +177,7 @@ class RestClient:
 
 
 def translate_error(error: Exception) -> SurfaceError:
-    """Returns our SurfaceError for an error from discord.py."""
+    """Returns the SurfaceError that corresponds to an error of discord.py."""
     match error:
         case discord.RateLimited():
             return SurfaceRateLimited("Discord's rate limit is reached.", retry_after_seconds=error.retry_after)

@@ -1,6 +1,6 @@
 """Delivery markers, which identify the message of a delivery when the message is fetched later.
 
-Discord enforces a nonce only for some minutes and does not return it with a fetched message. It does return component
+Discord enforces a nonce for only some minutes and does not return it with a fetched message. It does return component
 ids, attachment descriptions and text, so the marker is a number on the container, a tag in the file's description, or
 invisible characters at the end of the text."""
 
@@ -55,7 +55,7 @@ def is_older_than_delivery(message_id: int, delivery_id: str) -> bool:
 
 
 def has_marker(message: JsonObject, delivery_id: str) -> bool:
-    """Returns whether a fetched message has the marker by which its delivery is found again."""
+    """Returns whether a fetched message has the marker of the delivery."""
     content = message.get("content")
     if isinstance(content, str):
         found = _HIDDEN.search(content)

@@ -131,8 +131,8 @@ def snapshots(message: JsonObject) -> list[JsonObject]:
 
 
 def attachment_name(file_name: str, title: str) -> str:
-    """Returns the name that users see: Discord keeps what its file names cannot hold in the title, without the
-    ending."""
+    """Returns the name that users see. Discord replaces some characters in file names and keeps the original, without
+    its extension, in the title."""
     ending = PurePosixPath(file_name).suffix
     return f"{title.removesuffix(ending)}{ending}" if title else file_name
 
@@ -150,10 +150,10 @@ def download_too_large(file: IncomingFile, bytes_max: int) -> RunError:
 async def prepare_upload(
     files: Sequence[OutgoingFile], *, bytes_max: int
 ) -> AsyncGenerator[tuple[JsonObject, list[discord.File]]]:
-    """Yields what the message body says of the files, and the files. Raises SurfaceRefused `too_large` before anything
-    is sent, also if the files together are larger than the limit.
+    """Context manager: yields the fields of the message body that describe the files, and the files themselves.
 
-    Spools the files to disk, so that discord.py can repeat the upload."""
+    Raises SurfaceRefused with the code `too_large` before anything is sent if a file, or all files together, exceed the
+    limit. Spools the files to disk, so that discord.py can repeat the upload."""
     if sum(file.size_bytes for file in files) > bytes_max:
         raise _upload_too_large(files[0], bytes_max)
     async with AsyncExitStack() as stack:

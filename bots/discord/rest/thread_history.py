@@ -1,4 +1,4 @@
-"""Reads the messages of a Discord thread that others posted."""
+"""Reads the messages of a Discord thread that were posted by others."""
 
 import re
 from contextlib import suppress
@@ -33,7 +33,7 @@ _READABLE = discord.Permissions(view_channel=True, read_message_history=True)
 
 
 class DiscordThreadHistory:
-    """ChatHistory for Discord."""
+    """Implements ChatHistory for Discord."""
 
     def __init__(self, rest: RestClient, client: discord.Client) -> None:
         self._rest = rest
@@ -53,7 +53,7 @@ class DiscordThreadHistory:
         is_whole = len(found) < size or (after is not None and len(heard) < len(found))
         root, omitted = None, 0
         if after is None and not is_direct and address.thread_key not in refs:
-            # the message that the thread was started from has the thread's id; that of a forum post is inside the post
+            # the message that started the thread has the thread's id; in a forum post, it is inside the post
             for channel_id in (address.channel_id, address.thread_key):
                 with suppress(SurfaceRefused):
                     root = await self._message(channel_id, address.thread_key)
@@ -71,19 +71,19 @@ class DiscordThreadHistory:
         return discord.utils.snowflake_time(int(message_ref))
 
     async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
-        del person_id  # only channels that everybody in the server may read are resolved
+        del person_id  # only links to channels that everybody in the server may read are resolved
         found: dict[str, ChatMessage | None] = {}
         for link in islice(_LINK.finditer(text), LINKS_MAX):
             guild_id, channel_id, message_id = link.groups()
             found[link[0]] = None
-            # the bot's own servers and channels cannot be told from others' by a link that was refused
+            # a refused link does not reveal whether it leads to one of the bot's own servers and channels
             with suppress(SurfaceRefused):
                 if guild_id == address.workspace_id and await self._may_see(channel_id, address):
                     found[link[0]] = await self._message(channel_id, message_id)
         return found
 
     async def _may_see(self, channel_id: str, address: Address) -> bool:
-        """Whether everybody in the server may read the channel, or the conversation is in it."""
+        """Whether everybody in the server may read the channel, or the conversation is in that channel."""
         here = {address.channel_id, message_channel_id(address)}
         if channel_id in here:
             return True
@@ -136,7 +136,7 @@ class DiscordThreadHistory:
 
 
 async def read_page(rest: RestClient, address: Address, query: dict[str, str]) -> list[JsonObject]:
-    """Returns a page of the thread's messages, empty if the thread is not open yet."""
+    """Returns a page of the thread's messages. The page is empty if the thread is not open yet."""
     try:
         path, channel_id = "/channels/{channel_id}/messages", message_channel_id(address)
         return get_objects(await rest.call("GET", path, query=query, channel_id=channel_id))

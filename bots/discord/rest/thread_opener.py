@@ -32,7 +32,7 @@ TAG_NAMES: dict[Reaction, str] = {
     "failed": "done",
     "limited": "done",
 }
-"""The tag of a forum post for each reaction, where the forum has a tag of that name."""
+"""The name of the tag that shows each reaction on a forum post, if the forum has a tag of that name."""
 TAGS_MAX = 5
 """Discord's limit on the tags of one post (docs.discord.com, Modify Channel)."""
 
@@ -46,7 +46,8 @@ class ThreadOpener:
         self._rest = rest
         self._opening: dict[str, asyncio.Event] = {}
         self._closed: OrderedDict[str, str] = OrderedDict()
-        """By thread, the error code of posts if moderators have closed it, or "" if it was looked at and is open."""
+        """Threads that were looked up, with the error code for posts if moderators have closed the thread, or "" if it
+        is open."""
 
     @asynccontextmanager
     async def opening(self, thread_key: str) -> AsyncGenerator[None]:
@@ -60,17 +61,19 @@ class ThreadOpener:
                 del self._opening[thread_key]
 
     def mark_open(self, thread_key: str) -> None:
-        """Records that the gateway reported the thread. discord.py's call may return later if rate-limited."""
+        """Records that the gateway has reported the thread. discord.py's call may return later because of a rate
+        limit."""
         event = self._opening.get(thread_key)
         if event is not None:
             event.set()
 
     def start_session(self) -> None:
-        """Forgets which threads are closed, because the new gateway session does not tell what happened before it."""
+        """Forgets which threads are closed, because a new gateway session does not report what happened before it."""
         self._closed.clear()
 
     def mark_closed(self, thread_key: str, error_code: str) -> None:
-        """Records that moderators have locked or deleted the thread. `error_code` is Discord's for posts there."""
+        """Records that moderators have locked or deleted the thread. `error_code` is Discord's error code for posts
+        there, or "" if the thread is open again."""
         self._closed[thread_key] = error_code
         if len(self._closed) > CLOSED_MAX:
             self._closed.popitem(last=False)
@@ -78,7 +81,7 @@ class ThreadOpener:
     async def refuse_closed(self, address: Address, thread: object) -> None:
         """Raises SurfaceRefused if moderators have locked or deleted the thread, even if the bot could write there.
 
-        `thread` is what the gateway told of it. It tells nothing of archived threads, so those are fetched once."""
+        `thread` is the gateway's copy. The gateway does not report archived threads, so those are fetched once."""
         key = address.thread_key
         if isinstance(thread, discord.Thread):
             if thread.locked:
@@ -88,7 +91,7 @@ class ThreadOpener:
                 fetched = await self._rest.call("GET", "/channels/{channel_id}", channel_id=key)
                 self.mark_closed(key, CLOSED_CODES["locked"] if is_locked(fetched) else "")
             except SurfaceRefused as refused:
-                # unknown or hidden: the post is refused for the same reason, or opens the thread
+                # unknown or hidden: the post will be refused for the same reason, or will open the thread
                 log.info("discord: thread %s cannot be looked at: %s", key, refused.code)
         if error_code := self._closed.get(key):
             raise SurfaceRefused("moderators have closed the thread", code=error_code)
@@ -130,9 +133,9 @@ class ThreadOpener:
                 raise
 
     async def tag_post(self, post: object, reaction: Reaction, precondition: Precondition | None) -> None:
-        """Shows the run's state as a tag of its forum post. Keeps all tags that do not name a state.
+        """Shows the run's state as a tag of its forum post. Keeps all tags that do not stand for a state.
 
-        Does nothing if the forum has no such tags, or if the bot may not change those of other people's posts."""
+        Does nothing if the forum has no such tags, or if the bot may not change the tags of other users' posts."""
         if not isinstance(post, discord.Thread) or not isinstance(post.parent, discord.ForumChannel):
             return
         names = {tag.name.casefold(): tag.id for tag in post.parent.available_tags}
@@ -154,11 +157,11 @@ class ThreadOpener:
                     precondition=precondition,
                     channel_id=str(post.id),
                 )
-        except SurfaceError as error:  # the reaction tells the state, too
+        except SurfaceError as error:  # the reaction shows the state, too
             log.info("the tags of forum post %s were not changed: %s", post.id, error)
 
 
 def is_locked(thread: JsonValue) -> bool:
-    """Whether a thread of Discord's API is locked."""
+    """Whether a thread object of Discord's API is locked."""
     about = thread.get("thread_metadata") if isinstance(thread, dict) else None
     return isinstance(about, dict) and about.get("locked") is True
