@@ -33,7 +33,7 @@ def routes() -> Sequence[web.RouteDef]:
 
 
 async def list_agents(request: web.Request) -> web.Response:
-    """`GET /api/agents`: returns the agents as they are now."""
+    """`GET /api/agents`: returns the current definitions of the agents."""
     agents = await _deps(request).roster.agents()
     return web.json_response({"agents": [_agent_object(agent) for agent in agents.values()]})
 
@@ -51,7 +51,8 @@ async def save_agent(request: web.Request) -> web.Response:
 
 
 async def reset_agent(request: web.Request) -> web.Response:
-    """`DELETE /api/agents/{agent_id}`: makes the agent's file current again; an agent without a file is gone."""
+    """`DELETE /api/agents/{agent_id}`: makes the definition in the agent's file current again. An agent without a file
+    is deleted."""
     agent_id = request.match_info["agent_id"]
     if not await _deps(request).roster.versions.reset_to_file(agent_id, at=API_PLACE, by=API_PERSON):
         raise ApiError(404, "agent_not_found", "No such agent was saved over HTTP or in chat.")
@@ -98,7 +99,7 @@ async def list_knowledge(request: web.Request) -> web.Response:
 async def upload_knowledge(request: web.Request) -> web.Response:
     """`POST /api/knowledge?thread_id=` or `?agent_id=`: adds the files of a multipart form.
 
-    Each file is added or not; `problems` tells why some were not."""
+    If only some files can be added, `problems` lists the others with the reasons."""
     scope, deps = await _scope(request), _deps(request)
     files = (await request_parsing.parse_message(request)).files
     added: list[JsonObject] = []

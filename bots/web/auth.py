@@ -1,4 +1,4 @@
-"""Access control of the API. Without an API token, only local programs have access, but not web pages or proxies."""
+"""Access control of the API. Without an API token, only local programs have access, but no web pages or proxies."""
 
 import hmac
 import ipaddress
@@ -74,7 +74,7 @@ def host_and_port(address: str) -> str:
 
 
 def is_of_host(origin: str, host: str) -> bool:
-    """Whether the origin is that of pages on the host that a `Host` header names."""
+    """Whether the origin belongs to pages on the host that a `Host` header names."""
     scheme = origin.partition("://")[0]
     return bool(host) and host_and_port(origin) == host_and_port(f"{scheme}://{host}")
 

@@ -1,5 +1,5 @@
-"""Limits the connections of an HTTP server: how many there are, and how long a request may take to arrive and an answer
-to be taken."""
+"""Limits the number of connections of an HTTP server, the time in which a request must arrive, and the time in which a
+client must read its response."""
 
 import asyncio
 import logging
@@ -19,12 +19,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 log = logging.getLogger(__name__)
 
 ARRIVAL_SECONDS = 10.0
-"""How long the first request's head may take, and the time in which BODY_BYTES_MIN of a body must arrive."""
+"""How long the head of the first request may take, and the period in which at least BODY_BYTES_MIN of a body must
+arrive."""
 BODY_BYTES_MIN = 1024
 BODY_SECONDS = 900.0
-"""How long a whole body may take."""
+"""How long a complete body may take."""
 ANSWER_SECONDS = 60.0
-"""How long a client may take no byte of an answer that waits for it."""
+"""A connection is closed if its client has read nothing of a waiting response for this long."""
 KEEPALIVE_SECONDS = 75.0
 CONNECTIONS_MAX = 4096
 
@@ -40,7 +41,7 @@ class ConnectionLimits:
     _open: Counter[str] = field(default_factory=Counter[str])
 
     def admit(self, address: str) -> bool:
-        """Counts a new connection. Returns False if there are too many; it then does not count."""
+        """Counts a new connection. Returns False, and does not count the connection, if there are too many."""
         if self._open.total() >= self.connections_max:
             return self._refuse("too many connections")
         if self._open[address] >= max(1, self.connections_max // 2):
@@ -69,7 +70,7 @@ def limits_of_this_process() -> ConnectionLimits:
 
 
 class LimitedSite(web.TCPSite):
-    """A site whose connections keep the limits."""
+    """A site whose connections are subject to the limits."""
 
     def __init__(self, runner: web.AppRunner, host: str, port: int, limits: ConnectionLimits) -> None:
         super().__init__(runner, host, port)
@@ -124,11 +125,12 @@ class _Connection(web.RequestHandler):
         self._has_head = self._has_head or bool(self._messages) or self._current_request is not None
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Logs an error of a handler with its traceback. What is wrong with a client's request is no error of ours."""
+        """Logs a handler's error with its traceback. A malformed request is not an error of the server, so it is logged
+        without one."""
         error = kw.get("exc_info")
         if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             self._limits.log_closed("a malformed request")
-        elif not isinstance(error, ConnectionError):  # the client has gone
+        elif not isinstance(error, ConnectionError):  # the client has disconnected
             super().log_exception(*args, **kw)
 
     def _watch(self) -> None:
@@ -136,7 +138,7 @@ class _Connection(web.RequestHandler):
         self._timer = asyncio.get_running_loop().call_later(self._limits.arrival_seconds, self._check)
 
     def _check(self) -> None:
-        """Ends the connection if its request does not arrive, or its answer is not taken."""
+        """Aborts the connection if its request does not arrive or its response is not read."""
         reason = "" if self._arrives() else "a request that did not arrive"
         if not self._is_answer_taken():
             reason = "an answer that was not taken"
@@ -148,7 +150,8 @@ class _Connection(web.RequestHandler):
             self.transport.abort()
 
     def _arrives(self) -> bool:
-        """Whether the head, or the next part of the body, has arrived. A handler that does not read is waited for."""
+        """Whether the head or the next part of the body has arrived. Always true while a handler does not read the
+        body."""
         request = self._current_request
         if request is not self._request:
             self._request, self._request_at = request, time.monotonic()
@@ -158,7 +161,7 @@ class _Connection(web.RequestHandler):
         return self._received >= BODY_BYTES_MIN and seconds < self._limits.body_seconds
 
     def _is_answer_taken(self) -> bool:
-        """Whether no answer waits, or the client has lately taken a part of it."""
+        """Whether no response is waiting, or the client has recently read a part of it."""
         transport = self.transport
         waiting_bytes = transport.get_write_buffer_size() if transport is not None else 0
         taken = _acknowledged_bytes(transport)
@@ -168,18 +171,18 @@ class _Connection(web.RequestHandler):
 
 
 def _acknowledged_bytes(transport: asyncio.Transport | None) -> int:
-    """Returns how many bytes of answers the client's system has taken."""
+    """Returns how many bytes of responses the client's system has acknowledged."""
     if transport is None:
         return 0
     try:
         facts = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
         return struct.unpack_from("=Q", facts, 120)[0]  # tcpi_bytes_acked of Linux
-    except (OSError, AttributeError, struct.error):  # another system: what waits becomes less
+    except (OSError, AttributeError, struct.error):  # on other systems, a smaller write buffer shows progress
         return -transport.get_write_buffer_size()
 
 
 def _network_of(peer: object) -> str:
-    """Returns the address that connections are counted by: an IPv6 network counts as one."""
+    """Returns the address under which connections are counted. All addresses of an IPv6 network count as one."""
     host = str(cast(tuple[object, ...], peer)[0]) if isinstance(peer, tuple) and peer else ""
     try:
         known = ip_address(host.partition("%")[0])

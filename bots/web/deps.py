@@ -17,11 +17,11 @@ from core.ports import EventBus, SandboxProvider
 from core.stores import Conversations, TakeoverClaims
 
 API_PLACE = Address(platform="api", workspace_id="api", channel_id="api", thread_key="")
-"""Where the API's own threads are."""
+"""The address of the API's own threads, without a thread key."""
 API_PERSON = Person(person_id="api", name="HTTP API")
-"""Who acts over HTTP: the clients are not told apart."""
+"""The person who acts over HTTP. Clients are not distinguished."""
 CHAT_PERSON = Person(person_id=f"{APP_PREFIX}{API_PERSON.person_id}", name=API_PERSON.name)
-"""Whose words they are in a chat: an app's, which answer and approve nothing."""
+"""The author of API messages in a chat. It is an app, whose messages answer and approve nothing."""
 Receive = Callable[[UserAction], Awaitable[Outcome]]
 Stop = Callable[[str], Awaitable[bool]]
 
@@ -39,12 +39,12 @@ class AgentsDeps:
 class WebDeps:
     """Dependencies of the HTTP API.
 
-    `receive` stores a message without an access check, and `is_claimed` tells whether one with this key was stored.
-    `post` posts Markdown into a chat thread, and returns the message's id or raises SurfaceError. `propose` posts a
-    card, with its text, the commands of its buttons by their labels, and a title, and raises SurfaceError, too. `stop`
-    requests that a run stop and returns whether the run was still active. `sandboxes` is None if the sandbox tools are
-    disabled. `upload_bytes_max` limits the size of each file. If `api_token` is empty, only programs on this machine
-    have access. `time_zone` is that of schedules whose client names none."""
+    `receive` stores a message without an access check, and `is_claimed` returns whether a message with this key was
+    stored. `post` posts Markdown into a chat thread, and returns the message's id or raises SurfaceError. `propose`
+    posts a card with a text, a mapping from the labels of its buttons to their commands, and a title. It raises
+    SurfaceError, too. `stop` requests that a run stop and returns whether the run was still active. `sandboxes` is None
+    if the sandbox tools are disabled. `upload_bytes_max` limits the size of each file. If `api_token` is empty, only
+    programs on this machine have access. `time_zone` is used for schedules without a time zone."""
 
     conversations: Conversations
     takeover_claims: TakeoverClaims

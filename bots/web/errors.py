@@ -94,7 +94,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         if isinstance(error, web.HTTPException) and error.status < HTTPStatus.BAD_REQUEST:
             return error
         shown = _to_api_error(error, request)
-        # a browser opens the link for a person
+        # if a browser opened the link for a person, the response is a page
         wants_page = request.method == "GET" and "text/html" in request.headers.get("Accept", "")
         return error_page(shown) if wants_page and not request.path.startswith(_API_PATHS) else error_response(shown)
 
@@ -137,7 +137,7 @@ def error_response(error: ApiError) -> web.Response:
 
 
 def error_page(error: ApiError) -> web.Response:
-    """Returns the error as a page that says what happened to the link, and what to do."""
+    """Returns the error as a page that explains what happened to the link and what to do."""
     is_fault = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     heading = _HEADINGS.get(error.code, "This does not work just now" if is_fault else "This link is of no use")
     next_step = _LATER if is_fault else _CLOSE if error.code == "handed_back" else _NEW_LINK

@@ -1,4 +1,4 @@
-"""HTTP routes of hooks: addresses that other programs call, so that the agent begins a task with what they send."""
+"""HTTP routes of hooks: URLs that other programs call, so that the agent starts a task with the data that they send."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ RETRY_AFTER_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Answers calls of hooks. `secret_key` makes their secrets, and `public_url` is where programs reach the server, or
-    ""."""
+    """Handles calls of hooks. The secrets of hooks are derived from `secret_key`. `public_url` returns the URL at which
+    programs reach the server, or ""."""
 
     runner: ScheduleRunner
     secret_key: bytes
@@ -31,12 +31,12 @@ class Hooks:
         return (web.post("/hooks/{name}", self.call), web.post("/hooks/{name}/{secret}", self.call))
 
     def describe(self, hook: Schedule) -> str:
-        """Returns in Markdown how a program calls the hook."""
+        """Returns instructions for calling the hook, as Markdown."""
         return describe_hook(hook, self.secret_key, self.public_url())
 
     async def call(self, request: web.Request) -> web.Response:
-        """`POST /hooks/{name}`: stores the call and begins the hook's task with it. Answers 202, or 200 if the call was
-        taken before."""
+        """`POST /hooks/{name}`: stores the call and starts the hook's task with it. Returns 202, or 200 if the same
+        call was stored before."""
         hook = await self.runner.schedules.find(request.match_info["name"])
         headers = {name.lower(): value for name, value in request.headers.items()}
         body, now, given = await request.read(), time.time(), request.match_info.get("secret", "")
@@ -78,7 +78,7 @@ def secret_of(hook: Schedule, key: bytes) -> str:
 
 
 def describe_hook(hook: Schedule, key: bytes, public_url: str) -> str:
-    """Returns in Markdown how a program calls the hook."""
+    """Returns instructions for calling the hook, as Markdown."""
     if not public_url:
         return "Set THREADHAND_PUBLIC_URL to an address at which other programs reach me; the hook is below it."
     address, secret = f"{public_url.rstrip('/')}/hooks/{quote(hook.schedule_id)}", secret_of(hook, key)

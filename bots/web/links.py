@@ -56,7 +56,8 @@ class SignedLinks:
         return sign_preview_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
 
     def takeover_url(self, thread_id: str) -> str | None:
-        """Returns a URL on which the first user to start takes control of the thread's browser.
+        """Returns a URL of a page on which the first user who presses the start button takes control of the thread's
+        browser.
 
         The URL is valid for half an hour. Returns None if `public_url` is empty."""
         if not self.public_url:

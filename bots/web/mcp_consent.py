@@ -1,7 +1,8 @@
-"""A person's consent for an MCP server (OAuth): an admin asks for a link in chat, and the thread learns the result.
+"""A person's consent for an MCP server (OAuth). An admin requests a link in chat, and the result is posted in the
+thread.
 
-The link belongs to the browser that begins first. The answer of the authorization server is accepted once, from that
-browser, with the state of that consent."""
+The link belongs to the browser that uses it first. The response of the authorization server is accepted only once, and
+only from that browser and with the state of that consent."""
 
 import asyncio
 import hmac
@@ -37,7 +38,8 @@ TAKEN = ApiError(403, "taken", "The link works only in the browser that opened i
 
 @dataclass(slots=True)
 class _Consent:
-    """One link. `browser` is the cookie of the browser that began, `state` that of the pending request."""
+    """The state of one link. `browser` is the cookie of the browser that used the link first. `state` is the OAuth
+    state of the pending request."""
 
     config: McpServerConfig
     address: Address
@@ -53,15 +55,16 @@ class _Consent:
     task: asyncio.Task[None] | None = None
 
     async def authorize(self, link: str) -> str:
-        """Shows the link of the authorization server. Returns the address that its answer was sent to.
+        """Redirects the browser to the link of the authorization server. Returns the URL to which the server sent its
+        response.
 
         Raises ServerUnreachable if the link must not be opened."""
-        # imported here because the MCP SDK takes a second
+        # imported here because importing the MCP SDK takes a second
         from core.mcp.connection import ServerUnreachable
 
         if not await is_usable_link(link, self.config.url):
             raise ServerUnreachable("it sends people to an address that is not opened for it")
-        # the last one is ours; the server's own endpoint may have parameters, too
+        # the last `state` is ours, because the server's own endpoint may also have parameters
         self.state = parse_qs(urlsplit(link).query).get("state", [""])[-1]
         self.link = link
         self.answered.clear()
@@ -72,10 +75,10 @@ class _Consent:
 
 @dataclass(slots=True)
 class McpConsents:
-    """The consents that are asked for, at most one for each server, each valid for `consent_seconds`.
+    """The pending consents: at most one for each server, each valid for `consent_seconds`.
 
-    `public_url` returns the address of this server for people. `tell` posts a sentence into a thread, and `retry`
-    connects to a server anew."""
+    `public_url` returns the URL at which users reach this server. `tell` posts a sentence into a thread, and `retry`
+    connects to a server again."""
 
     configs: Mapping[str, McpServerConfig]
     public_url: Callable[[], str]
@@ -139,7 +142,7 @@ class McpConsents:
                 result = f"`{name}` is connected and offers {len(seen.tools)} tools. The next request can use them."
         except TimeoutError:
             result = f"`{name}` is not connected: the link has expired. `mcp connect {name}` makes a new one."
-        except Exception:  # the person must learn of every failure
+        except Exception:  # the person must be notified of every failure
             log.exception("the consent for the MCP server %s broke", name)
             result = f"`{name}` is not connected: something broke on my side."
         consent.result = result
@@ -150,14 +153,14 @@ class McpConsents:
             log.warning("the result of the consent for %s was not posted: %s", name, error)
 
     def _end(self, token: str, consent: _Consent) -> None:
-        """Forgets the consent. If it has no result yet, its task is cancelled."""
+        """Removes the consent. If it has no result yet, cancels its task."""
         self._consents.pop(token, None)
         consent.ended.set()
         if not consent.result and consent.task is not None:
             consent.task.cancel()
 
     async def _show(self, request: web.Request) -> web.Response:
-        """Shows a button and does not redirect, because chat platforms open links as well."""
+        """Shows a button instead of redirecting, because chat platforms also open links."""
         name = self._find(request).config.name
         sentence = f"You will be asked to agree that the bot uses {name} with your account there."
         return text_page(f"Connect {name}", sentence, CLOSE, button="Continue")
@@ -184,7 +187,7 @@ class McpConsents:
         return response
 
     async def _receive(self, request: web.Request) -> web.StreamResponse:
-        """Receives the answer of an authorization server. A state is accepted once."""
+        """Receives the response of an authorization server. Each state is accepted only once."""
         state = request.query.get("state", "")
         waiting = (one for one in self._consents.values() if one.state)
         consent = next((one for one in waiting if _is_same(one.state, state)), None)
@@ -197,7 +200,8 @@ class McpConsents:
         return await self._next_page(consent, RESULT_SECONDS)
 
     async def _next_page(self, consent: _Consent, seconds: float) -> web.Response:
-        """Waits for the link of the authorization server or for the result, and returns what leads there."""
+        """Waits for the link of the authorization server or for the result. Returns a redirect to the link, or a page
+        with the result."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await wait_for_first(consent.linked, consent.ended)

@@ -100,7 +100,7 @@ CONNECT_SECONDS = 20.0
 READ_SECONDS = 600.0
 PORT_PROXIES_MAX = 200
 CONNECTIONS_MAX = 50
-"""For the requests of one port; its WebSockets count by themselves."""
+"""Limit for the HTTP requests of one port. WebSockets have a limit of their own."""
 WEBSOCKETS_MAX = 50
 HEARTBEAT_SECONDS = 30.0
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -120,7 +120,7 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
         raise ApiError(404, "not_found", "What was here is gone.")
     proxy = await request.app[PORT_PROXIES].open(thread_id, port)
     try:
-        target = request.raw_path  # may be a whole URL, `*`, or what `CONNECT` names
+        target = request.raw_path  # the target may be a whole URL, `*`, or the host that `CONNECT` names
         if _WHOLE_URL.match(target):
             target = _WHOLE_URL.sub("", target) or "/"
         if not target.startswith("/"):
@@ -176,7 +176,7 @@ class PortProxy:
     """A private Unix socket that forwards connections to a port of a sandbox.
 
     `session` sends HTTP requests through the socket, `websocket_session` opens WebSockets. `forwarders` holds the task
-    of each open connection. `websockets` are those of visitors, with the one that was silent for the longest first."""
+    of each open connection. `websockets` are the WebSockets of visitors, ordered by their last use, oldest first."""
 
     port: int
     server: asyncio.Server
@@ -186,11 +186,11 @@ class PortProxy:
     websockets: dict[web.WebSocketResponse, None] = field(default_factory=dict[web.WebSocketResponse, None])
 
     def admit(self, websocket: web.WebSocketResponse) -> None:
-        """Makes room for a WebSocket: closes the one that has been silent for the longest if there are too many."""
+        """Adds a WebSocket. If there are too many, closes the one that has been silent the longest."""
         if len(self.websockets) >= WEBSOCKETS_MAX:
             silent = next(iter(self.websockets))
             del self.websockets[silent]
-            # in the background, because it waits for the answer of its peer
+            # in the background, because closing waits for the peer's response
             spawn(silent.close(code=WSCloseCode.TRY_AGAIN_LATER), name="close a silent WebSocket")
         self.websockets[websocket] = None
 
@@ -292,7 +292,7 @@ async def port_proxies_context(app: web.Application) -> AsyncIterator[None]:
 
 async def _copy_to_sandbox(reader: asyncio.StreamReader, stream: PortStream) -> None:
     while piece := await reader.read(_PIECE_BYTES):
-        async with asyncio.timeout(READ_SECONDS):  # its program may never read
+        async with asyncio.timeout(READ_SECONDS):  # the program in the sandbox may never read
             await stream.write(piece)
 
 

@@ -33,7 +33,7 @@ ADDRESS_CHARACTERS_MAX = 200
 T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=BaseModel)
 _AddressPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{0,100}(\.[0-9]{1,20})?$")]
-"""As the ids of the platforms are, which become parts of their addresses."""
+"""The characters that occur in ids of the platforms. Parts of an address become parts of the platforms' URLs."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _POSITION = re.compile(r"([0-9]{1,18})-([0-9a-z-]{1,40})")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -54,7 +54,7 @@ class MessageRequest:
 
 
 class PlaceBody(BaseModel):
-    """A place as bodies name it: without a `thread_key` a channel; without anything, that of the API's own threads."""
+    """A place in a request body. Without a `thread_key`, it is a channel. An empty body means the API's own threads."""
 
     platform: Platform = "api"
     workspace_id: _AddressPart = API_PLACE.workspace_id
@@ -73,7 +73,7 @@ class PlaceBody(BaseModel):
 
 
 def usage_object(usage: Usage) -> JsonObject:
-    """Returns usage as responses show it."""
+    """Returns usage in the format of responses."""
     return {
         "input_tokens": usage.input_tokens,
         "cached_tokens": usage.cached_tokens,
@@ -104,7 +104,8 @@ def parse_query_integer(request: web.Request, name: str, *, default: int, smalle
 
 
 def parse_selection(request: web.Request) -> Selection:
-    """Returns what the query parameters `platform`, `workspace_id`, `channel_id` and `person_id` select."""
+    """Returns the selection that the query parameters `platform`, `workspace_id`, `channel_id` and `person_id`
+    describe."""
     names = [field.name for field in fields(Selection) if field.name in request.query]
     return Selection(**{name: _checked_text(request.query[name], name, ADDRESS_CHARACTERS_MAX) for name in names})
 
@@ -122,7 +123,8 @@ def parse_cursor(request: web.Request) -> str | None:
 
 
 def parse_position(request: web.Request) -> Position | None:
-    """Returns the position that the query parameter `cursor` stands for, or None if it is missing."""
+    """Returns the position that the query parameter `cursor` encodes, or None if it is missing. Raises ApiError 400 if
+    it is malformed."""
     cursor = request.query.get("cursor")
     if cursor is None:
         return None
@@ -142,7 +144,8 @@ def format_position(position: Position) -> str:
 def page_object(
     name: str, found: Sequence[T], size: int, shown: Callable[[T], JsonObject], cursor: Callable[[T], str]
 ) -> JsonObject:
-    """Returns a page of a list as responses show it. `found` has one more entry if another page follows."""
+    """Returns a page of a list in the format of responses. `found` has one more entry than `size` if another page
+    follows."""
     page = found[:size]
     return {name: [shown(one) for one in page], "next_cursor": cursor(page[-1]) if len(found) > size else None}
 

@@ -134,8 +134,9 @@ async def stream_file(
 
 
 def _requested_part(request: web.Request, entry: FileEntry, tag: str) -> tuple[int, int]:
-    """Returns the first byte to send and the one after the last. Ranges that are malformed, several at once, or of an
-    older version of the file get the whole file. Raises ApiError 416 for a range beyond the end."""
+    """Returns the index of the first byte to send, and that of the byte after the last. Returns the whole file for a
+    range that is malformed, has several parts, or belongs to an older version of the file. Raises ApiError 416 for a
+    range beyond the end."""
     size = entry.size_bytes
     try:
         part = request.http_range

@@ -26,7 +26,7 @@ _TIMES_SHOWN = 3
 
 
 class ScheduleBody(ScheduleTaskParams):
-    """What the tool takes, with the place where the answers go."""
+    """The parameters of the tool, and the place where the schedule posts."""
 
     address: PlaceBody = Field(default_factory=PlaceBody)
 
@@ -53,8 +53,8 @@ async def list_schedules(request: web.Request) -> web.Response:
 
 
 async def add_schedule(request: web.Request) -> web.Response:
-    """`POST /api/schedules`: arms a schedule for threads of the API, or changes the one with the `id` in the body. In a
-    chat, posts a card with which a person there can arm it."""
+    """`POST /api/schedules`: arms a schedule for threads of the API, or changes the schedule with the `id` in the body.
+    In a chat, posts a card on which a person there can arm it."""
     body = await request_parsing.parse_body(request, ScheduleBody)
     params = ScheduleTaskParams.model_validate(body.model_dump(exclude={"address"}, exclude_unset=True))
     deps, here = request.app[DEPS], await _schedules(request, body.address.address, body.id)
@@ -91,7 +91,7 @@ async def add_schedule(request: web.Request) -> web.Response:
 
 async def change_schedule(request: web.Request) -> web.Response:
     """`POST /api/schedules/{schedule_id}/{action}`: pauses, resumes, deletes or runs a schedule. Returns the changed
-    schedule, or null once it is gone. A change that needs approval is only posted, as a card in the schedule's chat."""
+    schedule, or null if it was deleted. If the change needs approval, only posts a card in the schedule's chat."""
     ports, schedule_id = request.app[DEPS], request.match_info["schedule_id"]
     deps = ports.schedules
     found = await deps.store.find(schedule_id)
@@ -113,7 +113,7 @@ async def change_schedule(request: web.Request) -> web.Response:
 
 
 async def _schedules(request: web.Request, address: Address, schedule_id: str) -> RunSchedules:
-    """Returns what the tools would know of a run there that the API requests now."""
+    """Returns the state of the schedule tools for a run at the address that the API requests now."""
     ports = request.app[DEPS]
     known = await ports.schedules.store.find(schedule_id) if schedule_id else None
     return RunSchedules(

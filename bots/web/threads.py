@@ -26,7 +26,7 @@ from core.failpoints import Failpoint
 TITLE_CHARACTERS_MAX = 200
 PAGE_MESSAGES_MAX = 1000
 SHOWN_CHARACTERS_MAX = 1500
-"""What fits into one message of any chat, with all that the platforms add."""
+"""A message of this length fits into one message of any chat, including what the platforms add."""
 _RECEIVE = Failpoint("web.receive")
 
 
@@ -37,7 +37,7 @@ def _keep_visible(text: str) -> str:
 
 
 class ChatMessageBody(BaseModel):
-    """Words for a chat thread in which the agent has a conversation."""
+    """A message for a chat thread in which the agent has a conversation."""
 
     address: PlaceBody
     text: Annotated[str, StringConstraints(max_length=SHOWN_CHARACTERS_MAX), AfterValidator(_keep_visible)]
@@ -45,7 +45,7 @@ class ChatMessageBody(BaseModel):
 
     @property
     def shown(self) -> str:
-        """The message that shows the words in the chat, as Markdown: all that the model reads."""
+        """The message that is posted in the chat, as Markdown."""
         by = f", by **{shown_name(self.author)}**" if self.author else ""
         words = quote_lines(escape_markdown(self.text))
         return f"This came over the HTTP API{by}:\n{words}"
@@ -62,7 +62,7 @@ async def create_thread(request: web.Request) -> web.Response:
 
 
 async def _write_in_chat(request: web.Request, body: ChatMessageBody) -> web.Response:
-    """Shows the words in the chat as a message of the bot, and begins or steers a run with them."""
+    """Posts the text in the chat as a message of the bot, and starts or steers a run with it."""
     deps, key, address = request.app[DEPS], request_parsing.idempotency_key(request), body.address.address
     found = await deps.conversations.find(address)
     if found is None:
@@ -102,7 +102,8 @@ async def list_threads(request: web.Request) -> web.Response:
 
 
 def thread_object(thread: Thread) -> JsonObject:
-    """Returns a thread as responses show it. `sandbox_id` is the thread ID, or null before its first use of one."""
+    """Returns a thread in the format of responses. `sandbox_id` is the thread ID, or null until the thread first uses a
+    sandbox."""
     return {
         "thread_id": thread.thread_id,
         **asdict(thread.address),
@@ -130,7 +131,7 @@ async def show_thread(request: web.Request) -> web.Response:
 async def list_messages(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/messages?after=&limit=`: returns messages of all types, in the stream format.
 
-    `after` is a sequence number; only later messages are returned."""
+    `after` is a sequence number. Only later messages are returned."""
     snapshot = await require_thread(request)
     after = request_parsing.parse_query_integer(request, "after", default=0, largest=10**12)
     limit = request_parsing.parse_query_integer(request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX)
@@ -176,7 +177,7 @@ async def add_message(request: web.Request) -> web.Response:
     )
     try:
         outcome = await _receive(request, message)
-    except Exception:  # whatever it was: no run will use the uploads
+    except Exception:  # whatever the error is, no run will use the uploads
         request_parsing.discard_uploads(request, draft.files)
         raise
     if outcome.is_ignored:

@@ -21,7 +21,7 @@ _STORE = Failpoint("web.spool")
 
 
 class TooLarge(Exception):
-    """The upload exceeds the size limit and is not stored."""
+    """Raised if the upload exceeds the size limit. It is not stored."""
 
 
 async def store_upload(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int) -> tuple[str, int]:

@@ -103,10 +103,10 @@ async def start_takeover(request: web.Request) -> web.Response:
     response.set_cookie(
         COOKIE,
         cookie,
-        path="",  # the browser takes the folder of the address that it knows, also behind a proxy's path
+        path="",  # an empty path means the folder of the URL, which works behind a proxy with a path prefix
         max_age=int(links.TAKEOVER_SECONDS),
         httponly=True,
-        samesite="Lax",  # the holder may follow the link in the chat again; requests that act check the origin
+        samesite="Lax",  # the holder may open the link in the chat again; requests with effects check the origin
         secure=public_url.startswith("https://") or request.secure,
     )
     return response
@@ -206,7 +206,8 @@ async def _send_message(socket: web.WebSocketResponse, message: JsonObject) -> N
 
 
 async def _verified_link(request: web.Request) -> links.TakeoverLink:
-    """Raises ApiError, also if the conversation was deleted: its sandbox would be created again."""
+    """Returns the link in the URL path. Raises ApiError if it is invalid or expired, or if its conversation was
+    deleted, because opening the sandbox would create it again."""
     deps = request.app[DEPS]
     link = links.verify_takeover_link(deps.links.secret, request.match_info["token"])
     if await deps.conversations.snapshot(link.thread_id) is None:

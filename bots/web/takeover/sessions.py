@@ -27,7 +27,7 @@ RETRY_SECONDS = 5.0
 SOCKET_CLOSE_SECONDS = 5.0
 VISITOR = Person(person_id="", name="somebody with the link")
 AS_APP = ActorContext(app_ids=frozenset({"takeover"}))
-"""Apps answer no question and approve nothing."""
+"""Marks the message as an app's, because anyone with the link can send it. Apps answer and approve nothing."""
 HANDED_BACK = "I am done in the browser; it is yours again."
 IDLE_TOO_LONG = "(The browser comes back to you because nobody used it for some minutes.)"
 EXPIRED = "(The browser comes back to you because the time for it was over.)"
@@ -151,7 +151,8 @@ class TakeoverSessions:
     async def _watch(self, session: TakeoverSession) -> None:
         """Ends the take-over when it is idle for too long or expires.
 
-        Every process monitors the take-over. Processes without the user's page read its last use from the database."""
+        Several processes may monitor the same take-over. Those without the user's page read the time of the last use
+        from the database."""
         expires_at = session.claim.expires_at.timestamp()
         while True:
             try:
