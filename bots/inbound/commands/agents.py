@@ -1,4 +1,4 @@
-"""The chat command `agents`: lists and compares the versions of an agent; admins go back to one of them."""
+"""The chat command `agents`: lists and compares the versions of an agent, and lets admins restore one."""
 
 from bots.inbound.actions import CommandCalled, Outcome
 from core.agents.definition import AgentDefinition, AgentVersion, compare_definitions
