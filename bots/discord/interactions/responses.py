@@ -154,8 +154,8 @@ class InteractionHandler:
     async def on_command(
         self, interaction: AnyInteraction, name: str, *, argument: str = "", files: Sequence[discord.Attachment] = ()
     ) -> None:
-        """Handles all slash commands except `/agent run`. In a channel, a command with files opens a thread, whose
-        conversation knows the files."""
+        """Handles all slash commands except `/agent run`. In a channel, a command with files opens a thread, in
+        which the files are known."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
             await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
