@@ -41,6 +41,7 @@ from core.flow.step_runner import begin_step, run_step
 from core.loop.calls import ENDING_TOOLS, execute_call
 from core.loop.loop import STOPPED
 from core.loop.run_context import RunContext
+from core.loop.turn import CUT_OFF
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.tasks import Stopped
@@ -83,6 +84,8 @@ async def recover_result(history: Sequence[Message], calls: Calls, context: RunC
     if not messages:
         return None
     last = messages[-1]
+    if last.metadata.get(CUT_OFF):
+        return None  # the next turn asks for the rest of the text
     if last.type == "assistant" and not last.content.get("tool_calls"):
         reply = Reply(kind="answer", text=visible_text(last, context.dialect, context.toolbox.specs))
         return RunFinished(status="completed", finish_reason="stop", reply=reply)

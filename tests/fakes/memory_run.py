@@ -82,9 +82,9 @@ class MemoryRun:
 
     async def start(self, text: str, *, turns_done: int = 0) -> RunFinished | Approval:
         first = replace(user_message(text), run_id=self.run_id)
-        return await run_agent([*self.history, first], self._context(), turns_done=turns_done)
+        return await run_agent([*self.history, first], self.context(), turns_done=turns_done)
 
-    def _context(self) -> RunContext:
+    def context(self) -> RunContext:
         return RunContext(
             model="played",
             prompt=RunPrompt(system="You are a test."),
