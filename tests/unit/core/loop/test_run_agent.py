@@ -10,14 +10,16 @@ from core.context.background_messages import FLOW_KEY
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
+from core.domain.approval import Approval
 from core.domain.call_consent import STAYS
 from core.domain.errors import ModelUnavailable, ToolError
 from core.domain.events import RunFinished, TextStreamed, ToolFinished
+from core.domain.messages import Message
 from core.loop.loop import turns_left
 from core.loop.run_context import LoopPolicy
 from core.ports import ThinkingDelta
 from core.tools.replies import complete
-from core.tools.tool import Tool, ToolContext
+from core.tools.tool import Tool, ToolContext, ToolOutput
 from tests.fakes.memory_run import MemoryRun, user_message
 from tests.fakes.streamed_model import Played, StreamedModel, calls, ended, invokes, pieces, text
 from tests.support.narrow import require
@@ -189,3 +191,20 @@ async def test_what_was_said_is_the_answer(turns: list[Played], answer: str, req
     assert end.reply is not None
     assert end.reply.whole_text == answer
     assert len(model.requests) == requests
+
+
+@pytest.mark.parametrize("executes_on_stream", [True, False])
+async def test_the_image_of_a_call_is_stored_with_its_result_although_the_turn_waits_for_users(
+    *, executes_on_stream: bool
+) -> None:
+    async def look(_params: Echo, context: ToolContext) -> ToolOutput:
+        image = Message(type="image_context", content={}, is_llm_message=False, thread_id=context.thread_id)
+        return ToolOutput(output="seen", messages=(image,))
+
+    send = replace(echo, name="send", effect="acts", needs_approval=lambda _params: "Send it?")
+    model = StreamedModel([calls(("look", '{"text": "a"}'), ("send", '{"text": "b"}'))])
+    policy = LoopPolicy(executes_on_stream=executes_on_stream)
+    run = MemoryRun(model, tools=[replace(echo, name="look", run=look), send], policy=policy)
+    assert isinstance(await run.start("go"), Approval)
+    assert [record.state for record in run.log.records.values()] == ["finished", "awaiting"]
+    assert sorted(message.type for message in run.log.messages) == ["assistant", "image_context"]
