@@ -221,11 +221,11 @@ class Turn:
             outcomes = await self._runner.settle()
         return self._end(reason, outcomes, self._runner.reply)
 
-    def cut_short(self, why: str) -> tuple[Message, ...]:
+    def cut_short(self, why: str) -> None:
         """Completes a turn that was stopped: keeps its text, and gives calls without a result the reason as their
         result."""
         if self._response is None or self._runner is None:
-            return ()
+            return
         if not self._messages:
             self._take(self._response.parser.close(is_whole=False), is_live=False)
             # these calls never start, but providers want a result for each call in the history
@@ -236,7 +236,6 @@ class Turn:
         self._add_results(self._runner.unfinished(why))
         self.context.run_log.emit(FinishReached(reason="stopped"))
         self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
-        return tuple(self._messages)
 
     async def _read_whole(self, request: ModelRequest, runner: CallRunner) -> FinishReason:
         """Reads the model's response. Starts over if it is empty or unreadable before any call is complete.
@@ -446,7 +445,7 @@ class Turn:
         content: JsonObject = self.context.dialect.assistant_content(shown, calls)
         if self._runner.reasoning is not None:
             content = {**content, REASONING_KEY: self._runner.reasoning}
-        metadata: JsonObject = {"stream_status": "complete", **({CUT_OFF: True} if is_cut_off and not calls else {})}
+        metadata: JsonObject = {CUT_OFF: True} if is_cut_off and not calls else {}
         metadata |= self.notes()
         message = turn_message("assistant", content, self.turn_id, metadata, context=self.context.tool_context)
         self._add(replace(message, message_id=self.assistant_message_id))
