@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +19,7 @@ from simulator.threadbench.task import TASK_FILE
 from storage.sql.database import opened_database
 from storage.sql.stores.conversations import SqlConversations
 
-_FILE = re.compile(r"(?m)^\[?Attached file: /workspace/uploads/(.+?) \(")
+_FILE = re.compile(r"(?m)^\[?Attached file: /workspace/uploads/([^/\n]+?) \(")
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -37,14 +37,18 @@ async def record_thread(settings: Settings, thread_id: str, out_dir: Path) -> Pa
     if folder.exists():
         raise ConfigurationError(f"{folder} exists already: move it away, or choose another --out.")
     folder.mkdir(parents=True)
-    workspaces = settings.data_dir / "sandboxes"
-    for file in files:
-        for kept in workspaces.glob(f"**/{thread_id}/**/uploads/{file}"):
-            shutil.copy(kept, folder / file)
-            break
+    copy_uploads(settings.data_dir / "sandboxes", thread_id, files, folder)
     told = yaml.safe_dump(task, allow_unicode=True, sort_keys=False, width=120)
     (folder / TASK_FILE).write_text(told, "utf-8")
     return folder
+
+
+def copy_uploads(sandboxes: Path, thread_id: str, names: Collection[str], folder: Path) -> None:
+    """Copies the files with these names that users sent in the thread. Leaves out links, because the agent may have put
+    links into its sandbox that lead out of it."""
+    for upload in sandboxes.resolve().glob(f"**/{thread_id}/**/uploads/*"):
+        if upload.name in names and upload.is_file() and upload.resolve() == upload:
+            shutil.copy(upload, folder / upload.name)
 
 
 def task_of(messages: Sequence[Message]) -> tuple[JsonObject, tuple[str, ...]]:
