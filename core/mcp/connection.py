@@ -187,6 +187,7 @@ class Connection:
         client = self._reached()
         answers = arguments.get(ANSWERS)
         running = RunningCall(
+            context.thread_id,
             self.config.name,
             tool,
             answers if isinstance(answers, dict) else None,

@@ -27,9 +27,10 @@ _MARK = re.compile(r"\[question ([0-9a-f]{16})\]")
 
 @dataclass(slots=True)
 class RunningCall:
-    """A call that waits for its result. `answers` come from people; `asked` are the digests of the questions that the
-    thread has seen; `questions` are those that the server asks now."""
+    """A call that waits for its result. `answers` come from users, `asked` are the digests of the questions that the
+    thread has seen, and `questions` are those that the server asks now."""
 
+    thread_id: str
     server: str
     tool: str
     answers: JsonObject | None
@@ -51,8 +52,9 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
     schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
     question = _question(params)
     for call in running:
-        whole = json.dumps([call.server, call.tool, question])
-        digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        # the thread's id is random and unknown outside, so that no page or server can write the mark of a question
+        marked = json.dumps([call.thread_id, call.server, call.tool, question])
+        digest = hashlib.sha256(marked.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if len(running) == 1 and schema is not None and digest in call.asked and call.answers is not None:
             properties = cast(JsonObject, schema).get("properties")
             content: JsonObject = {}
