@@ -1,4 +1,4 @@
-"""Shows the text of an answer while the model still writes it, where the platform has messages that grow."""
+"""Shows an answer while the model is still writing it, if the platform supports streamed messages."""
 
 import asyncio
 import logging
@@ -29,20 +29,22 @@ log = logging.getLogger(__name__)
 
 STREAM = DeliveryDraft(slot="stream", body={})
 STREAM_AFTER_CHARACTERS = 200
-"""Shorter texts are posted whole: they are short answers, or the words before a tool call."""
+"""Shorter text is not streamed, because it is a short answer or the words before a tool call."""
 STREAM_CHARACTERS_MAX = 50_000
-"""More than one message holds on any platform. To add to a long text takes as long as to copy it."""
+"""More than fits into one message on any platform. There is a limit because each addition copies the whole text."""
 APPEND_SECONDS = 1.0
 KEEP_ALIVE_SECONDS = 20.0
-"""A stream to which nothing is added for this long is kept open. Slack ends it after some minutes."""
+"""After this long without new text, an empty append keeps the stream open. Slack closes idle streams after some
+minutes."""
 
 
 class AnswerStream:
     """The text that the model writes in the newest turn, and the message that shows it.
 
-    A run streams at most one message. Text before a tool call stays as it is, and the answer is a message of its own.
-    Otherwise the message becomes the answer when the run ends or leaves it (`Poster.finish_stream`), however much of it
-    was shown, so that nothing is lost or doubled if an append fails, the model is asked again, or the process dies."""
+    A run streams at most one message. If a tool call follows the text, the message keeps the text, and the answer
+    becomes a message of its own. Otherwise the message becomes the answer (`Poster.finish_stream`) when the run ends or
+    leaves a reply, however much of the text was shown. So nothing is lost or doubled if an append fails, the model is
+    asked again, or the process dies."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -52,7 +54,7 @@ class AnswerStream:
         self._is_due = asyncio.Event()
         self._ended = asyncio.Event()
         self.written = asyncio.Event()
-        """Set when nothing more is written to the message."""
+        """Set once nothing more will be written to the message."""
 
     @property
     def has_ended(self) -> bool:
@@ -89,7 +91,7 @@ class AnswerStream:
                 pass
 
     def leave(self) -> None:
-        """Ends the text, which the outbox replaces by an answer, if there is one (`Poster.finish_stream`)."""
+        """Ends the text. If there is an answer, the outbox replaces the text with it (`Poster.finish_stream`)."""
         self._is_left = self._is_left or not self.has_ended
         self._ended.set()
         self._is_due.set()
@@ -99,17 +101,18 @@ class AnswerStream:
             self._ended.set()
 
     def _begin_text(self) -> None:
-        """Forgets the text of an earlier response. If it is shown already, nothing is added to it."""
+        """Discards the text of an earlier response. If that text is already shown, nothing is added to it."""
         self._is_complete = not self._has_begun
         if not self._has_begun:
             self._text = ""
             self._is_due.clear()
 
     async def write(self, run: Run, poster: Poster) -> None:
-        """Streams the text until it ends. Errors are only logged, because the answer follows anyway."""
+        """Streams the text until it ends. Logs errors instead of raising them, because the answer is posted in any
+        case."""
         try:
             if run.attention == "addressed" and not poster.rendering.has_earlier:
-                while not self._is_due.is_set():  # a response that starts over clears it before this task goes on
+                while not self._is_due.is_set():  # a new response may clear the event before this task resumes
                     await self._is_due.wait()
                 await self._write(poster)
         except (SurfaceError, StorageUnavailable) as error:
@@ -117,7 +120,7 @@ class AnswerStream:
         except LeaseLost:
             log.info("another process shows run %s now", run.run_id)
         finally:
-            self._is_started = False  # if it failed, the status shows the text
+            self._is_started = False  # after a failure, the status message shows the text
             self.written.set()
 
     async def _write(self, poster: Poster) -> None:
@@ -125,7 +128,7 @@ class AnswerStream:
             return
         stream = await poster.plan_one(STREAM)
         if stream.state != "pending":
-            return  # an earlier process has begun it, with another text
+            return  # an earlier process has started the stream with another text
         self._has_begun = True
         self._is_started = await poster.start_stream(stream, streams)
         if not self._is_started:
@@ -133,13 +136,13 @@ class AnswerStream:
         sent, appended_at = 0, time.monotonic()
         while not self.has_ended:
             text, pause_seconds = self._text[sent : poster.surface.answer_limit], APPEND_SECONDS
-            # never ends inside a mention, which would not be recognised
+            # ends with a whole word, because half a mention would not be recognised
             text = text[: max(text.rfind(" "), text.rfind("\n")) + 1]
             if text or time.monotonic() - appended_at > KEEP_ALIVE_SECONDS:
                 try:
                     await poster.append_to_stream(stream, streams, text)
                     sent, appended_at = sent + len(text), time.monotonic()
-                except SurfaceRateLimited as limited:  # it was not sent
+                except SurfaceRateLimited as limited:  # the text was not sent
                     pause_seconds = max(pause_seconds, limited.retry_after_seconds)
             await wait_at_most(self._ended, pause_seconds)
         if not self._is_left:

@@ -11,7 +11,7 @@ from core.domain.outside_text import escape_markdown, shown_name
 from core.domain.threads import Ask
 
 FEEDBACK_LABELS = {"good": "Good answer", "bad": "Bad answer"}
-"""The labels of the buttons under an answer, by the sign that their values and ids carry."""
+"""The labels of the feedback buttons under an answer, by the rating that their values and ids contain."""
 
 
 CLOSED_UNANSWERED = {"withdrawn": "This question is no longer open.", "expired": "No one answered in time."}
@@ -29,9 +29,8 @@ class RunStatus:
 class AnswerPart:
     """One message of an answer that may span several messages.
 
-    `markdown` fits the platform's message limit. `part` counts from 1 to `parts`. The last part names its run, so that
-    people can say whether it was good. With `is_plain` it is sent as mere text, because the platform fails otherwise.
-    """
+    `markdown` fits the platform's message limit. `part` counts from 1 to `parts`. Only the last part has a `run_id`,
+    with which users can rate the answer. `is_plain`: sent as plain text, because the platform fails at the Markdown."""
 
     markdown: str
     part: int = 1
@@ -42,15 +41,15 @@ class AnswerPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPrompt:
-    """A question with buttons or a select menu. An answered question shows who answered and the answer instead, and has
-    the buttons of the `commands`, by their labels."""
+    """A question with buttons or a select menu. Once answered, it shows who answered and what they answered instead,
+    with a button for each of the `commands`, by label."""
 
     ask: Ask
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def answer_line(ask: Ask, *, answer_max: int) -> str:
-    """Returns who answered a question and what, as Markdown."""
+    """Returns a line of Markdown that says who answered a question, and what they answered."""
     is_no = ask.kind == "approval" and is_denied(ask)
     line = f"{'❌' if is_no else '✅'} **{shown_name(answerer_name(ask))}** answered"
     if ask.is_written_in_thread:
@@ -60,10 +59,10 @@ def answer_line(ask: Ask, *, answer_max: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A short message in Markdown that the bot itself writes, not the model.
+    """A short Markdown message that is written by the bot itself, not by the model.
 
-    It has a button for each of the `commands`, at most five, by their labels. A press does what the typed command does,
-    such as `schedules pause k7m2xq`."""
+    `commands` maps the labels of its buttons, at most five, to commands such as `schedules pause k7m2xq`. Pressing a
+    button runs its command."""
 
     markdown: str
     level: Literal["info", "warning", "error"] = "info"

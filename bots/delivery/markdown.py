@@ -1,7 +1,7 @@
 """Splits long Markdown into messages, preferably between paragraphs, without breaking code fences and tables.
 
-Slack and Discord state their limits in characters. Lengths here are in UTF-16 units, which are the larger count, so a
-text that fits by it always fits."""
+Slack and Discord give their limits in characters. Lengths here are in UTF-16 units, of which a text has at least as
+many, so a text that fits by this count always fits."""
 
 import re
 import unicodedata
@@ -23,10 +23,11 @@ _ITEM = re.compile(r"(?=\n[ \t]{0,8}(?:[-*+>#]|\d{1,9}[.)])[ \t])")
 """Matches before the line break that precedes a list item, a quotation or a heading."""
 _LINE_END, _SPACE = re.compile(r"(?=\n)"), re.compile("(?= )")
 _LOOK_AHEAD = 400
-"""How far after a limit a link or a styled word may end that is kept whole."""
+"""How many characters after a limit are searched for the end of a link or styled word that should not be split."""
 _QUOTE = re.compile(r"[ \t]{0,3}(?:>[ \t]?)+")
 _WHOLE = re.compile(r"\[[^\[\]\n]*\]\([^()\s]*\)|<https?://[^<>\s]*>|https?://[^\s<>]+|(\*\*|~~)(?=\S)[^*~\n]+?\1")
-"""Matches links and styled words, which are not split. None of its parts can be scanned twice."""
+"""Matches links and styled words, which are not split. Takes linear time, because no part of the pattern scans text
+twice."""
 _BACKTICKS = re.compile("`+")
 _URL = re.compile(r"https?://[^\s<>*()\[\]]+(?:\*\*)?")
 _LABELLED_URL = re.compile(r"<(https?://[^\s<>|]+)\|([^<>|\n]*)>")
@@ -37,10 +38,10 @@ _BREAK = re.compile(r"<br[ ]?/?>", re.IGNORECASE)
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _WITHOUT_LINKS = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _WITHOUT_LINKS.disable(["link", "image"])
-"""For text that has no links: looking for a link's end at each bracket takes long where many are open."""
+"""For text without links. Looking for the end of a link at each bracket takes long if many brackets are open."""
 _ZERO_WIDTH_JOINER = "\u200d"
 _CLUSTER_MAX = 32
-"""How far a cut moves back to keep one visible character whole."""
+"""How many code points a cut may move back to keep one visible character whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,12 @@ class MarkdownBlock:
 
 
 def split_markdown(markdown: str, limit: int) -> list[str]:
-    """Returns the Markdown in order, in parts of at most `limit` UTF-16 units. Returns [] for blank text.
+    """Splits the Markdown into parts of at most `limit` UTF-16 units. Returns [] for blank text.
 
     Text that fits is returned unchanged. A code fence that is too long is closed at the end of one part and reopened,
     with its info string, in the next part. A table that is too long is split between rows, and every part repeats the
-    header. A line that is too long is split after a sentence, otherwise after a word, otherwise at the limit.
-    Raises ValueError if `limit` is less than 2."""
+    header. A line that is too long is split after a sentence if possible, else after a word, else at the limit. Raises
+    ValueError if `limit` is less than 2."""
     if limit < 2:
         raise ValueError("a part holds at least one character, which may take two units")
     if not markdown.strip():
@@ -92,9 +93,8 @@ def split_markdown(markdown: str, limit: int) -> list[str]:
 
 
 def tidy_markdown(markdown: str) -> str:
-    """Returns a model's Markdown with what models write and chat platforms do not show, in forms that they do: Slack's
-    own links, HTML line breaks, bold text that ends in an address, and names such as `__init__`. Code stays as it is.
-    """
+    """Rewrites what models write and chat platforms do not show: Slack's own links, HTML line breaks, bold text that
+    ends in an address, and names such as `__init__`. Leaves code unchanged."""
     return "".join(
         block.gap + (block.text if block.kind == "fence" else map_outside_code(block.text, partial(_tidy, block.kind)))
         for block in scan_blocks(markdown)
@@ -115,7 +115,7 @@ def _tidy_url(found: re.Match[str]) -> str:
 
 
 def map_outside_code(text: str, change: Callable[[str], str]) -> str:
-    """Returns the text, without fences, with everything changed that is not inline code."""
+    """Returns the text with `change` applied to everything except inline code. The text must not contain fences."""
     pieces: list[str] = []
     end = 0
     for start, code_end in _code_spans(text):
@@ -125,7 +125,8 @@ def map_outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def _code_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the start and end of each text between equal runs of backticks, as long as possible, in linear time."""
+    """Yields the start and end of each inline code span, in linear time. A span is enclosed by runs of backticks of
+    equal length, which is as long as possible."""
     runs = [found.span() for found in _BACKTICKS.finditer(text)]
     lengths = [end - start for start, end in runs]
     longest_later = [*accumulate(reversed(lengths[1:]), max, initial=0)][::-1]
@@ -141,7 +142,7 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def scan_blocks(markdown: str) -> Iterator[MarkdownBlock]:
-    """Yields the paragraphs, fences and tables in order. A fence that is left open is closed."""
+    """Yields the paragraphs, fences and tables in order. Closes a fence that was left open."""
     lines = markdown.split("\n")
     at, gap = 0, ""
     while at < len(lines):
@@ -191,7 +192,7 @@ def _is_table(lines: Sequence[str], at: int) -> bool:
 
 
 def table_cells(line: str) -> list[str]:
-    """Returns the cells of a table's line, without the spaces around them."""
+    """Returns the cells of one line of a table, without surrounding spaces."""
     inner = line.strip().removeprefix("|")
     if inner.endswith("|") and not inner.endswith("\\|"):
         inner = inner[:-1]
@@ -246,7 +247,7 @@ def _cut_line(line: str, limit: int) -> Iterator[str]:
 
 
 def _cut_text(text: str, room: int, limit: int) -> Iterator[str]:
-    """Yields the text in pieces. What is left of a quoted line is quoted, too."""
+    """Yields the text in pieces. If a quoted line is split, its rest is quoted, too."""
     while utf16_length(text) > room:
         at = _cut_position(text[: room + _LOOK_AHEAD], cut_index(text[: room + 1], room))
         yield text[:at].rstrip()
@@ -260,7 +261,7 @@ def _cut_text(text: str, room: int, limit: int) -> Iterator[str]:
 
 def _cut_position(text: str, room: int) -> int:
     """Returns the best index for a split at or before `room`: the end of an item or sentence, then of a line or word,
-    or else `room`. Links, styled words and inline code stay whole if there is another place."""
+    or else `room`. Links, styled words and inline code are split only if there is no other place."""
     whole = [found.span() for found in _WHOLE.finditer(text)] + [*_code_spans(text)]
     inside = {at for start, end in whole for at in range(start + 1, end)}
 
@@ -272,12 +273,12 @@ def _cut_position(text: str, room: int) -> int:
 
 
 def utf16_length(text: str) -> int:
-    """Returns the length in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def cut_index(text: str, length_max: int) -> int:
-    """Returns the longest prefix that fits, as an index. Keeps an emoji with its modifiers whole if possible."""
+    """Returns the length of the longest prefix that has at most `length_max` UTF-16 units. Keeps an emoji with its
+    modifiers whole if possible."""
     index = min(len(text), length_max)
     while (excess := utf16_length(text[:index]) - length_max) > 0:
         index -= (excess + 1) // 2
@@ -290,19 +291,19 @@ def cut_index(text: str, length_max: int) -> int:
 
 
 def truncate(text: str, length_max: int) -> str:
-    """Returns the text, truncated to the length with an ellipsis."""
+    """Returns the text, truncated with an ellipsis if it is longer than `length_max` UTF-16 units."""
     if utf16_length(text) <= length_max:
         return text
     return text[: cut_index(text, max(0, length_max - 1))] + "…"
 
 
 def markdown_parser(markdown: str) -> MarkdownIt:
-    """Returns the parser for a text."""
+    """Returns a parser for the text. It looks for links only if the text may have some."""
     return _MARKDOWN if "](" in markdown or "]:" in markdown else _WITHOUT_LINKS
 
 
 def markdown_to_words(markdown: str) -> str:
-    """Returns the text without Markdown's marks, as a screen reader or push notification should say it."""
+    """Returns the text without Markdown's marks, as a screen reader or push notification should present it."""
     lines: list[str] = []
     for token in markdown_parser(markdown).parse(markdown):
         if token.type == "inline":

@@ -1,9 +1,9 @@
-"""Decides what the delivery of a run does next: what the chat should show, less what it shows. Pure.
+"""Decides what the delivery of a run does next, by comparing what the chat should show with what it shows. Pure.
 
 Two loops of `bots.delivery.run_delivery` carry out the steps, each of them one step at a time. With a single loop, a
-reaction would wait for a post, which can take long: an upload 20 s, a limited post minutes. `next_post` returns the
-steps that post and edit messages, in the order in which people should see them. `next_reaction` returns those that take
-a moment. All times are in seconds of the event loop's clock."""
+reaction would wait for a post, which can take long: 20 s for an upload, minutes under a rate limit. `next_post` returns
+the steps that post and edit messages, in the order in which users should see the messages. `next_reaction` returns the
+quick steps. All times are in seconds of the event loop's clock."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,14 @@ FINAL_SIGNS: Mapping[str, Reaction] = {
     "failed": "failed",
 }
 UNKNOWN_RUN = RunView()
-"""The view of a run that no worker has begun. It has no status message unless it waits long."""
+"""The view of a run that no worker has begun. Such a run has no status message unless it waits long."""
 OutboxVersion = tuple[bool, int, int]
 """Whether the run waits for an approval, and how many approvals and replies it has left in the outbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """What is stored of an ended run whose messages are posted. `refs` are the user messages that show its end."""
+    """The stored end of a run whose messages are posted. `refs` are the user messages whose reactions show the end."""
 
     state: ViewState = "completed"
     refs: tuple[str, ...] = ()
@@ -50,10 +50,11 @@ class RunEnd:
 class ChatState:
     """What is known of a run, and what the chat shows of it.
 
-    `follow_ups` are the messages that came during the run, `unread` those that it has not read. `end` is set when all
-    messages are posted. `status`, `outbox` and `signs` are what the chat shows. `may_be_closed`: a reaction was refused
-    as if the bot may not write there. `inputs` counts how often something may have come, `inputs_read` is the count at
-    the last look. `paused_until` is when a kind of step may be carried out again, after a failure or an edit."""
+    `follow_ups` are the messages that came during the run, and `unread` those of them that it has not read. `end` is
+    set once all messages are posted. `status`, `outbox` and `signs` are what the chat shows. `may_be_closed`: a
+    reaction was refused, perhaps because the bot may not write in the thread. `inputs` counts how often new messages
+    may have come, and `inputs_read` is the count at the last read. `paused_until` is the time before which a kind of
+    step is not repeated, after a failure or an edit."""
 
     request_ref: str = ""
     attention: Attention = "addressed"
@@ -81,13 +82,13 @@ class ChatState:
 
     @property
     def is_for_agent(self) -> bool:
-        """False as long as the request may be meant for other users."""
+        """Whether the request is for the agent. False as long as it may be meant for other users."""
         return self.attention != "unsure" or shows_more_than_working(self.view)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is to do until this time, or until the state changes."""
+    """There is nothing to do until this time, or until the state changes."""
 
     until: float
 
@@ -111,7 +112,8 @@ class FinishPosting:
 
 @dataclass(frozen=True, slots=True)
 class React:
-    """Set the reaction; None removes it. If not `is_patient`, give up if it has to wait: another one follows."""
+    """Set the reaction, or remove it if None. Unless `is_patient`, give up if the call would have to wait, because
+    another reaction follows."""
 
     message_ref: str
     sign: Reaction | None
@@ -120,24 +122,24 @@ class React:
 
 @dataclass(frozen=True, slots=True)
 class ReadInputs:
-    """Read which messages came during the run. `count` is that of `ChatState.inputs`."""
+    """Read which messages came during the run. `count` is the value of `ChatState.inputs` when the step was chosen."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class TellWait:
-    """Tell the requester that the answer waits for its turn, without a message that would wait as well."""
+    """Tell the requester that the answer is waiting to be posted, without a message that would have to wait as well."""
 
 
 Step = Wait | ShowStatus | PostOutbox | FinishPosting | React | ReadInputs | TellWait
 
 
 def next_post(state: ChatState, now: float) -> Step | None:
-    """Returns the next step that posts or edits, or None if none will follow.
+    """Returns the next step that posts or edits, or None if no such step will follow.
 
-    A run's first status message comes before what it leaves in the outbox. It is due at the first step or reply, or
-    after `status_after_seconds` if the agent was certainly meant."""
+    A run's first status message comes before its posts from the outbox. It is due at the first step or reply, or after
+    `status_after_seconds` if the request is certainly for the agent."""
     if state.end is not None:
         return None
     if state.is_over:
@@ -155,7 +157,7 @@ def next_post(state: ChatState, now: float) -> Step | None:
 
 
 def next_reaction(state: ChatState, now: float) -> Step | None:
-    """Returns the next step that must not wait for posts, or None if none will follow."""
+    """Returns the next step that must not wait for posts, or None if no such step will follow."""
     steps: list[Step] = []
     if state.inputs_read != state.inputs and not state.is_over:
         steps.append(ReadInputs(state.inputs))
@@ -172,7 +174,7 @@ def next_reaction(state: ChatState, now: float) -> Step | None:
 
 
 def is_typing(state: ChatState, now: float) -> bool:
-    """Whether the agent is shown as typing: while it works, once it is certain that it will respond."""
+    """Whether the agent is shown as typing: it is working, and it is certain that it will respond."""
     is_certain = state.attention == "addressed" or is_status_needed(state)
     works = not state.is_over and state.view.state != "waiting"
     return works and is_certain and now >= typing_at(state)
@@ -188,18 +190,19 @@ def is_status_needed(state: ChatState) -> bool:
 
 
 def needs_final_status(view: RunView, *, is_posted: bool, is_always: bool) -> bool:
-    """Whether the end of a run is shown in a status message. If none was posted, the answer of a run without steps says
-    it all, and a run that says nothing stays silent."""
+    """Whether the end of a run is shown in a status message. If none was posted, a run without steps needs only its
+    answer, and a run that says nothing stays silent."""
     if is_posted or view.state == "silent":
         return is_posted
     return is_always or view.state not in ("completed", "asking") or shows_more_than_working(view)
 
 
 def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]:
-    """Returns the reaction that each user message should have. Messages that are not named keep theirs.
+    """Returns the reaction that each user message should have. Messages that are not in the result keep their reaction.
 
-    A request that may be meant for other people has none before the first step, and one that begins at once is never
-    "queued". Nothing changes from the end of a run until its messages are posted."""
+    A request that may be meant for other users has no reaction before the first step. A request whose run begins at
+    once is never shown as queued. Nothing changes between the end of a run and the time when its messages are
+    posted."""
     if state.end is not None:
         had_none = state.end.state == "silent" and not state.is_for_agent
         return {} if had_none else final_signs(state.end)
@@ -219,7 +222,7 @@ def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]
 
 
 def final_signs(end: RunEnd) -> dict[str, Reaction | None]:
-    """Returns the reactions that show the end of a run. The request shows an open question."""
+    """Returns the reactions that show the end of a run. If a question is open, the request's reaction says so."""
     signs: dict[str, Reaction | None] = dict.fromkeys(end.refs, FINAL_SIGNS.get(end.state))
     if end.state == "asking" and end.has_open_question and end.request_ref in signs:
         signs[end.request_ref] = "asking"
@@ -227,7 +230,8 @@ def final_signs(end: RunEnd) -> dict[str, Reaction | None]:
 
 
 def outbox_version(view: RunView) -> OutboxVersion:
-    """A run can resume and ask again between two looks, so the number of approvals counts as well as the state."""
+    """Returns the version of a run's outbox. The number of approvals is part of it, because a run can resume and ask
+    again between two checks, after which its state is the same."""
     return view.state == "waiting", view.approvals, view.replies
 
 
@@ -256,7 +260,7 @@ def add_inputs(state: ChatState, count: int, unread_inputs: Sequence[ThreadInput
 def _status_view(state: ChatState, now: float) -> RunView:
     if state.view.state == "queued" and now >= state.began_at + LONG_WAIT_SECONDS:
         return replace(state.view, activity=LONG_QUEUE)
-    # users read the text in the message that grows
+    # users read the text in the streamed message
     view = replace(state.view, preview="") if state.is_streaming else state.view
     if state.unread:
         activity = f"{view.activity} · {READ_NEXT}".removeprefix(" · ")
@@ -265,7 +269,8 @@ def _status_view(state: ChatState, now: float) -> RunView:
 
 
 def _first_step(steps: Sequence[Step], state: ChatState, now: float, *times: float) -> Step:
-    """Returns the first step that is not paused. Without one, waits for the first of the pauses and `times`."""
+    """Returns the first step that is not paused. If all steps are paused, returns a wait until the first of their
+    pauses and `times` is over."""
     pauses = [state.paused_until.get(type(step), 0.0) for step in steps]
     for step, until in zip(steps, pauses, strict=True):
         if now >= until:

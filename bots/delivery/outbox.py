@@ -1,5 +1,5 @@
-"""Posts the results of a run to its thread: the answer in parts, the files, and the question to the user. Tells users
-elsewhere what the thread refused."""
+"""Posts the results of a run to its thread: the answer in parts, the files, and the question to the user. If the thread
+refuses them, tells users elsewhere."""
 
 import asyncio
 import csv
@@ -28,27 +28,29 @@ STATUS = DeliveryDraft(slot="status", body={})
 PARTS_MAX = 3
 WHOLE_ANSWER = "answer.md"
 WHOLE_ANSWER_ORDINAL = 1000
-"""The place of a text file among a run's files. Files of the sandbox have smaller ones."""
+"""The ordinal of the file with the whole answer. Files of the sandbox have smaller ordinals."""
 WHOLE_APPROVAL_ORDINALS = 200
-"""More than the messages of the longest approval, all of it backticks, in the shortest messages of a platform."""
+"""More than the number of messages for the longest approval, even if it is all backticks and the messages are as short
+as on any platform."""
 TABLE_ORDINAL = 100_000
-"""The place of the first CSV file among a run's files, after all others."""
+"""The ordinal of the first CSV file, after all other files of a run."""
 TABLE_FILES_MAX = 3
 TABLE_ROWS_SHOWN_MAX = 100
 TABLE_COLUMNS_SHOWN_MAX = 20
-"""A table with more rows or columns also comes as a CSV file, because Slack does not show it as a data table."""
+"""A table with more rows or columns is also posted as a CSV file, because Slack does not show it as a data table."""
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*")
 OPTIONS_SHOWN_MAX = 400
-"""A question with more options also lists them in a file, because menus may not show all."""
+"""A question with more options also lists them in a file, because a menu may not show them all."""
 FILES_SECONDS = 20.0
-"""How long an answer waits for the sandbox with its files. After that it comes alone."""
+"""How long an answer waits for the sandbox with its files. After that, it is posted without them."""
 ORDER_SECONDS_MAX = 900.0
 ORDER_LOOK_SECONDS = 0.25
-"""How long results wait at most for those of the thread's earlier runs, and how often they look. The bound is for an
-earlier run that a fault keeps from being delivered: rate limits and outages hold up the later run as well."""
+"""ORDER_SECONDS_MAX is how long results wait for those of the thread's earlier runs, and ORDER_LOOK_SECONDS how often
+these are checked. The limit is for an earlier run that is not delivered because of a fault. Rate limits and outages
+hold up the later run as well."""
 _MARKS = frozenset("*_~`[]<>\\&")
 NO_STYLES = str.maketrans("", "", "*_~`|<>[]\\")
-"""Removes the characters that style or link words in either platform."""
+"""Removes the characters that style or link words on either platform."""
 REST_IN_FILE = f"\n\n_This is the beginning. The whole answer is in the file `{WHOLE_ANSWER}`._"
 TOO_LARGE = "is too large to post here"
 WHY_REFUSED = {
@@ -57,12 +59,13 @@ WHY_REFUSED = {
     "50013": "could not be attached, because I need the permission “Attach Files” here",
     "missing_scope": "could not be attached, because the app lacks the permission `files:write`",
 }
-"""Why a file is not in the thread, by the code of the refusal. 50013 is Discord's, missing_scope is Slack's."""
+"""Why a file is not in the thread, by the platform's error code. 50013 is a code of Discord, missing_scope one of
+Slack."""
 NOT_POSTED = "could not be posted here"
 
 
 async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) -> None:
-    """Waits until the earlier runs of the thread are delivered, so that users read answers in their order."""
+    """Waits until the earlier runs of the thread are delivered, so that users read the answers in order."""
     if not rendering.has_earlier:
         return
     try:
@@ -78,10 +81,10 @@ async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) ->
 
 
 async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[Delivery, ...]:
-    """Posts the run's replies in their order, each with its files, then what did not fit, then its question. Skips
-    delivered items, so it is safe to repeat.
+    """Posts the run's replies in order, each with its files, and then its questions. Files that do not fit into a
+    reply's message are uploaded after it. Skips what is already delivered, so it is safe to repeat.
 
-    Returns all deliveries of the run as they were planned."""
+    Returns all deliveries of the run, as they were stored before."""
     planned = await poster.plan_deliveries([])
     for number in sorted({one.ordinal // REPLY_ORDINALS for one in planned}):
         reply = _of_reply(planned, number)
@@ -95,7 +98,7 @@ async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[
 
 
 def _of_reply(planned: Sequence[Delivery], number: int) -> list[Delivery]:
-    """Returns the answers and files of the run's reply with this number, and the stream of its first."""
+    """Returns the answers and files of the run's reply with this number, and the stream if it is the first reply."""
     return [
         one for one in planned if one.ordinal // REPLY_ORDINALS == number and one.slot in ("answer", "file", "stream")
     ]
@@ -107,9 +110,9 @@ def _place(one: Delivery) -> int:
 
 
 async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
-    """Ends the stream of a run that wrote no answer after it. What was written stays.
+    """Ends the stream of a run that posted no answer in its place. The streamed text stays.
 
-    Also drops the notice about a missing message if that message was posted after all."""
+    Also drops the notice about a message that failed, if that message was posted after all."""
     for one in planned:
         if one.slot == "stream":
             await poster.finish_stream(one)
@@ -118,8 +121,8 @@ async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
 
 
 async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps, *, may_wait: bool) -> None:
-    """Shows the end of a run in its status message, or in a new one if that can no longer be edited. If it may not
-    wait, it is not posted while answers wait for their turn."""
+    """Shows the end of a run in its status message, or in a new message if the old one can no longer be edited. Unless
+    `may_wait`, a status message that would have to wait is not posted, so that no answer waits for it."""
     run_id = poster.rendering.run.run_id
     final = RunStatus(run_id=run_id, view=await _finish_view(view, run_id, deps))
     status = await poster.plan_one(STATUS)
@@ -137,8 +140,8 @@ async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps, *
 
 
 async def _finish_view(view: RunView, run_id: str, deps: DeliveryDeps) -> RunView:
-    """Returns the view of an ended run with its time and cost, or with who stopped it, and says if its question is
-    closed."""
+    """Returns the view of an ended run with its duration and cost, or with the name of whoever stopped it. If the
+    question of the run was answered, the state becomes `answered`."""
     found = await deps.conversations.run_with_thread(run_id)
     if found and view.state == "stopped" and (name := await deps.conversations.stopped_by(found[1].address, run_id)):
         return replace(view, message=f"{name.translate(NO_STYLES)} stopped this. {view.message}")
@@ -183,8 +186,9 @@ async def _plan_parts(
 ) -> tuple[Sequence[Delivery], list[str]]:
     """Returns the deliveries of the reply and the parts of its answer.
 
-    The parts are stored before the first is posted: a program that splits elsewhere, as after an update, posts the rest
-    of them. An answer of one part, or whose whole text is in a file, needs no others."""
+    The parts are stored before the first is posted. So if an updated program, which may split differently, has to post
+    the rest, it posts the stored parts. Nothing is stored for an answer of one part, or whose whole text is in a
+    file."""
     later = sorted((one for one in planned if one.slot == "answer"), key=_place)[1:]
     text, limit = await asyncio.to_thread(tidy_markdown, str(answer.body.get("text", ""))), poster.surface.answer_limit
     in_file = answer.ordinal + WHOLE_ANSWER_ORDINAL
@@ -224,7 +228,7 @@ def _large_tables(markdown: str) -> list[str]:
 
 
 def _csv_cell(text: str) -> str:
-    """Returns the cell's words, so that spreadsheets do not run them as a formula."""
+    """Returns the cell's words, changed so that spreadsheets do not run them as a formula."""
     text = text if _MARKS.isdisjoint(text) else markdown_to_words(text)
     is_formula = text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(text)
     return f"'{text}" if is_formula else text
@@ -233,7 +237,7 @@ def _csv_cell(text: str) -> str:
 async def _attached_files(
     planned: Sequence[Delivery], run: Run, poster: Poster, deps: DeliveryDeps
 ) -> list[AttachedFile]:
-    """Returns the files that may go with the answer: none if they are too large, or take too long to find."""
+    """Returns the files to post with the answer: those that fit into its message and are found in time."""
     waiting = [
         one
         for one in planned
@@ -258,7 +262,7 @@ async def _attached_files(
 
 
 async def require_file(attachment: str, thread_id: str, sandboxes: SandboxProvider | None) -> tuple[Sandbox, str, int]:
-    """Returns the sandbox, the path and the size of a file that the model attaches. Raises RunError or ToolError."""
+    """Returns the sandbox, the path and the size of a file that the model attached. Raises RunError or ToolError."""
     path = workspace_path(attachment)
     if sandboxes is None:
         raise RunError("There is no sandbox here.")
@@ -270,7 +274,8 @@ async def require_file(attachment: str, thread_id: str, sandboxes: SandboxProvid
 
 
 async def _send_text_file(name: str, text: str, ordinal: int, poster: Poster, *, tells_refusal: bool = False) -> bool:
-    """Uploads the text as a file. Returns whether the platform accepted it, or the thread was told why not."""
+    """Uploads the text as a file. Returns whether the platform accepted it or, with `tells_refusal`, a notice with the
+    reason was posted instead."""
     file = await poster.plan_one(DeliveryDraft(slot="file", ordinal=ordinal, body={"name": name}))
     refused = await poster.send_file(file, lambda: _text_file(name, text))
     if refused is not None and tells_refusal:
@@ -325,7 +330,7 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
     content: Content = Notice(markdown=text)
     ask_id = ask.body.get("ask_id")
     if isinstance(ask_id, str) and (asked := await deps.asks.find_ask(ask_id)) is not None:
-        # the text that is stored with an approval also repeats the file
+        # the stored text of an approval also repeats the file
         is_approval = asked.kind == "approval"
         shown = text if is_approval else await asyncio.to_thread(tidy_markdown, asked.text)
         commands = ask.body.get("commands")
@@ -341,10 +346,10 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
 
 
 def _needs_list(options: Sequence[str]) -> bool:
-    """Whether a platform may leave options out or shorten them.
+    """Whether a platform may leave out or shorten options.
 
-    Discord lists 1,500 characters, 8 of them for each number, and 1,000 of an option; a label in one of Slack's menus
-    has 75, and all of them together 12,000."""
+    A list in Discord has 1,500 characters, of which each number takes 8, and at most 1,000 for one option. In Slack's
+    menus, a label has at most 75 characters, and all labels together 12,000."""
     count = max(1, len(options))
     room = max(min(1000, 1500 // count - 8), min(75, 12_000 // count))
     return count > OPTIONS_SHOWN_MAX or max(map(len, options), default=0) > room
@@ -353,7 +358,7 @@ def _needs_list(options: Sequence[str]) -> bool:
 async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
     """Posts the file that an approval's card names, or its text if the platform refuses the file.
 
-    It comes first, so that no one can approve what is not shown."""
+    The file comes before the card, so that no one can approve what is not shown."""
     name, text = str(ask.body.get("file_name", "")), str(ask.body.get("file_text", ""))
     first = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
     if not text or poster.current_state(ask).message_ref or await _send_text_file(name, text, first, poster):
@@ -363,7 +368,7 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
     if not any(one.slot == "file" and one.ordinal in places for one in planned):
         shown = text.replace("`", "\\u0060")
         parts = split_markdown(f"`{name}`:\n```\n{shown}```", poster.surface.answer_limit)
-        bodies = zip(places[: len(parts)], parts, strict=True)  # nothing of it may be left out
+        bodies = zip(places[: len(parts)], parts, strict=True)  # no part of the approval may be left out
         planned = await poster.plan_deliveries(
             [DeliveryDraft(slot="file", ordinal=at, body={"text": part}) for at, part in bodies]
         )
@@ -387,9 +392,9 @@ def _text_file(name: str, text: str) -> OutgoingFile:
 
 
 async def tell_refusal(run: Run, planned: Sequence[Delivery], poster: Poster) -> bool:
-    """Tells the requester elsewhere that the thread refused the run's messages. Returns whether it refused any.
+    """Tells the requester elsewhere that the thread refused the run's messages. Returns whether the thread refused any.
 
-    The message has a Retry button, which posts the kept answer, or starts the run again if it was not begun."""
+    The message has a Retry button, which posts the kept answer, or starts the run again if it has not begun."""
     refused = poster.refused_posts(planned)
     every = (*planned, *refused)
     results = [one for one in every if one.slot in ("answer", "ask") or "path" in one.body]

@@ -1,8 +1,8 @@
 """Posts the messages of one run without duplicates.
 
 Every post is recorded in the store before and after the call. If the outcome of a call is unknown, the thread is
-searched for the message before a retry. Rate limits are waited out. A message that the platform never takes counts as
-refused only if the platform takes another one meanwhile."""
+searched for the message before a retry. Rate limits are waited out. If the platform keeps failing at a message, the
+message counts as refused only if the platform accepts another message meanwhile."""
 
 import asyncio
 import logging
@@ -32,20 +32,21 @@ log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 Action = Literal["post", "edit", "upload", "find", "react"]
-"""What the metrics call a request to the platform."""
+"""What requests to the platform are called in the metrics."""
 TRIES_MAX = 6
 PAUSE_SECONDS = 1.0
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""The pauses after tries to post a message that the platform may have failed to take."""
+"""The pauses after attempts to post a message whose outcome is unclear."""
 ALWAYS_FAILS = "always_fails"
-"""The code of a message that the platform never took although it answered other calls."""
+"""The error code of a message that the platform kept failing at, although it answered other calls."""
 PROBE_ORDINAL = 1000
-"""The place of the first notice in the thread that shows that the platform takes messages."""
+"""The ordinal of the first notice that is posted to see whether the platform accepts messages."""
 FAILED_MESSAGE = "I could not post a message here, because the chat platform fails at it. It is kept."
 IMPATIENT_SECONDS = 2.0
-"""How long an edit and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
+"""How long an edit, or a reaction that will change, waits for its turn. Newer ones follow, and answers must not wait
+for them."""
 RATE_LIMIT_SECONDS_MAX = 300.0
-"""The longest wait before a platform is asked again, whatever it names: some have named days."""
+"""The longest wait before the next call, even if the platform asks for more. Some have asked for days."""
 SURE_SECONDS = 2.0
 """How long the delivery lease is trusted after a successful write, without another check.
 
@@ -53,20 +54,20 @@ Shorter than the time after which a silent worker loses its runs, so no other wo
 
 
 class AnswerStreams(Protocol):
-    """Messages that grow while the model writes them. Methods raise what those of ChatSurface raise."""
+    """Messages that grow while the model writes them. The methods raise the same errors as those of ChatSurface."""
 
     async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
-        """Posts a message without text and returns its id. `ChatSurface.find` finds it."""
+        """Posts a message without text and returns its id. `ChatSurface.find` can find the message."""
         ...
 
     async def append(self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition) -> None:
-        """Adds text, which ends with whole words, to the message. Without text, only keeps the stream open."""
+        """Appends text that ends with a whole word. An empty text only keeps the stream open."""
         ...
 
     async def finish(
         self, address: Address, stream: Delivery, content: AnswerPart | None, *, precondition: Precondition
     ) -> None:
-        """Ends the stream and replaces its text with the content, if there is one. May be repeated.
+        """Ends the stream and, unless the content is None, replaces the text with it. Safe to repeat.
 
         If the platform refuses the content, raises SurfaceRefused, and the message is deleted if that is allowed."""
         ...
@@ -87,8 +88,8 @@ class ThreadBeginner(Protocol):
     ) -> str:
         """Posts the content into the channel and opens its thread. Returns the message's id, which is the thread key.
 
-        With `may_be_posted`, an earlier attempt may have posted it, so it is looked for first. Raises SurfaceError, or
-        the exception of the precondition."""
+        With `may_be_posted`, an earlier attempt may have posted the message, so the channel is searched for it first.
+        Raises SurfaceError, or the exception of the precondition."""
         ...
 
 
@@ -116,11 +117,13 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
 
     @property
     def closed_reasons(self) -> Mapping[str, str]:
-        """The refusals which mean that the bot may not write in the thread at all, with the reason for users."""
+        """The error codes which mean that the bot may not write in the thread at all, each with the reason for
+        users."""
         ...
 
     async def streams(self, address: Address) -> AnswerStreams | None:
-        """Returns None if not everyone in the thread would see the message grow. Raises SurfaceError."""
+        """Returns the streams of the thread, or None if not everyone there would see a message grow. Raises
+        SurfaceError."""
         ...
 
     async def delete(self, address: Address, message_ref: str) -> None:
@@ -129,7 +132,7 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
 
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         """Shows the text only to the person, beside the thread, if the platform can do that without a message that
-        counts like an answer. Raises SurfaceError."""
+        counts toward the rate limit of answers. Raises SurfaceError."""
         ...
 
     def fallback_addresses(self, address: Address, person_id: str) -> AsyncIterator[Address]:
@@ -142,8 +145,8 @@ class DeliveryDeps:
     """The dependencies of run delivery.
 
     `link_for(thread_id, path)` returns an expiring download link for a sandbox file, or None if links are not served.
-    `stop_run(run_id)` requests that the run stop. A run without steps that ends within `status_after_seconds` has no
-    status message; 0 gives every run one."""
+    `stop_run(run_id)` requests that the run stop. A run without steps that ends within `status_after_seconds` gets no
+    status message. With 0, every run gets one."""
 
     worker_id: str
     surfaces: Mapping[str, DeliverySurface]
@@ -160,7 +163,7 @@ class DeliveryDeps:
 
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
-    """A file that goes with a message. `open` is called for each attempt."""
+    """A file that is posted in the same message as an answer. `open` is called for each attempt."""
 
     delivery: Delivery
     open: Callable[[], OutgoingFile]
@@ -170,7 +173,7 @@ class AttachedFile:
 class Poster:
     """Posts the messages of one run and caches the last stored record of each delivery.
 
-    `held_since` is when the delivery lease was certainly held, in `core.tasks.boot_seconds`, or 0."""
+    `held_since` is the last time at which the delivery lease was certainly held, in `core.tasks.boot_seconds`, or 0."""
 
     address: Address
     surface: DeliverySurface
@@ -185,7 +188,7 @@ class Poster:
         return self._records.get(delivery.delivery_id, delivery)
 
     def refused_posts(self, planned: Sequence[Delivery] = ()) -> list[Delivery]:
-        """Returns the posts, and not the mere edits, that the platform refused, now or before `planned` was read."""
+        """Returns the posts that the platform refused, now or before `planned` was read. Refused edits are left out."""
         newest = {one.delivery_id: one for one in planned} | self._records
         return [one for one in newest.values() if one.state == "failed" and not one.message_ref]
 
@@ -200,8 +203,8 @@ class Poster:
     ) -> None:
         """Posts the message of a delivery, or edits the message if it is already posted.
 
-        The files go in the same message. If the platform refuses it with them, it is posted alone, and they stay
-        pending.
+        The files go in the same message. If the platform refuses the message with them, it is posted alone, and the
+        files stay pending.
 
         The delivery counts as delivered only if `is_final` is true. A refusal by the platform is logged and recorded,
         not raised. Raises SurfaceError if the platform stays unreachable, SurfaceRateLimited if the message would have
@@ -215,7 +218,7 @@ class Poster:
                 if not files or not await self._show_with_files(record, content, files):
                     await self._show_alone(record, content, is_final=is_final, may_wait=may_wait)
                 return
-            if isinstance(content, AnswerPart):  # it never changes, so what was found is whole
+            if isinstance(content, AnswerPart):  # an answer part never changes, so the posted one is complete
                 await self._record(replace(record, state="delivered"))
                 return
             message_ref = record.message_ref
@@ -244,10 +247,11 @@ class Poster:
         )
 
     async def _show_alone(self, record: Delivery, content: Content, *, is_final: bool, may_wait: bool) -> None:
-        """Posts the message, last as mere text. If the platform fails at it again and again, it must take a notice, and
-        then fail at the message once more, for it to count as refused: it may fail at all messages for a time.
+        """Posts the message. The last attempt sends it as plain text. A platform that keeps failing may fail at all
+        messages for a time. So the message counts as refused only if the platform accepts a notice and then fails at
+        the message once more.
 
-        Raises SurfaceUnclear if it does not take the notice either."""
+        Raises SurfaceUnclear if the platform does not accept the notice either."""
         send = self._sender(record, content)
         is_answer = isinstance(content, AnswerPart)
         plain = self._sender(record, replace(content, is_plain=True)) if is_answer else send
@@ -275,9 +279,9 @@ class Poster:
         await self._record(replace(self.current_state(delivery), state="delivered"))
 
     async def _show_with_files(self, record: Delivery, content: Content, files: Sequence[AttachedFile]) -> bool:
-        """Posts the message with the files in it. Returns False if nothing was posted, because they were refused.
+        """Posts the message with the files in it. Returns False if nothing was posted, because the files were refused.
 
-        The files are recorded as attempted first: after a crash each of them is looked for, as if it came alone."""
+        Records the files as attempted first, so that the thread is searched for each of them after a crash."""
         sent = [await self._record(replace(self.current_state(one.delivery), state="attempting")) for one in files]
         try:
             await self._post(record, self._sender(record, content, files), is_final=True, action="upload")
@@ -310,7 +314,7 @@ class Poster:
         return True
 
     async def append_to_stream(self, stream: Delivery, streams: AnswerStreams, markdown: str) -> None:
-        """Adds text to the message. Raises SurfaceError, after which it may or may not be there."""
+        """Appends text to the message. If SurfaceError is raised, the text may or may not have been appended."""
         record = self.current_state(stream)
         await self._send(
             "edit",
@@ -323,7 +327,7 @@ class Poster:
     ) -> bool:
         """Ends the stream, if it is open, and makes its message the answer. Returns whether the answer is delivered.
 
-        A process that does not know how much was written can do this as well, because the whole text is replaced."""
+        This also works in a process that does not know how much was written, because the whole text is replaced."""
         record = self.current_state(stream)
         if record.state == "delivered":
             return False
@@ -428,10 +432,9 @@ class Poster:
     ) -> None:
         """Sends a message without duplicates: searches the thread before a retry if the outcome is unknown.
 
-        Records the message as delivered if `is_final` is true. A message that is not final takes no other message's
-        turn: like one that may not wait, it is not sent if it would have to. If the platform answers the searches and
-        does not take the message, raises SurfaceRefused with the code ALWAYS_FAILS, or SurfaceUnclear if the message is
-        not final."""
+        Records the message as delivered if `is_final` is true. A message that is not final, or may not wait, is not
+        sent if it would have to wait for its turn. If the outcome of every attempt stays unclear, but the searches
+        succeed, raises SurfaceRefused with the code ALWAYS_FAILS, or SurfaceUnclear if the message is not final."""
         attempting = await self._record(replace(record, state="attempting"))
         every = pauses_seconds or (*PAUSES_SECONDS, 0.0)
         for pause in every if is_final else every[:1]:
@@ -465,8 +468,8 @@ class Poster:
         """Calls `send` after a lease check, and measures the call. Raises LeaseLost if another process has the run.
 
         With PATIENT_SECONDS, waits out rate limits without losing its place, and calls again if the outcome is unknown
-        and `is_repeatable` is true. Otherwise raises SurfaceUnclear, and SurfaceRateLimited after this wait: newer
-        edits follow, and answers must not wait for them."""
+        and `is_repeatable` is true. With less patience, raises SurfaceUnclear, or SurfaceRateLimited if the call would
+        have to wait longer, because newer edits follow and answers must not wait for them."""
         is_patient, unclear = patience_seconds == PATIENT_SECONDS, 0
         while True:
             try:

@@ -42,7 +42,7 @@ class RateLimit:
 
 
 class RateBudget(Protocol):
-    """Counts the calls made with a token and says when the next call may be made. Never raises, never sleeps.
+    """Counts the calls made with a token and decides when the next call may be made. Never raises, never sleeps.
 
     A budget covers either one process or all processes that share its storage."""
 
@@ -79,8 +79,8 @@ _waiting_at_most: ContextVar[float | None] = ContextVar("waiting_at_most", defau
 @contextmanager
 def waiting_at_most(seconds: float) -> Generator[None]:
     """Context manager: inside the block, calls to platforms wait at most `seconds` for their turn, if the platform's
-    client lets them wait so long. With PATIENT_SECONDS they keep their place however long the line is. With 0 they
-    give way: one call of each burst stays free for others."""
+    client lets them wait so long. With PATIENT_SECONDS, they keep their place in the line, however long it is. With 0,
+    they leave one call of each burst to others."""
     token = _waiting_at_most.set(seconds)
     try:
         yield
@@ -126,7 +126,7 @@ class RateLimiter:
         if asked is not None:
             is_patient = asked >= PATIENT_SECONDS
             wait_seconds_max = asked if is_patient else min(asked, wait_seconds_max)
-            if not asked:  # what gives way to others leaves them a call of the burst
+            if not asked:  # leaves one call of the burst to others
                 allowances = [replace(one, burst=max(1, one.burst - 1)) for one in allowances]
         began = self._clock()
         overslept = await self._pass(allowances, began + wait_seconds_max)

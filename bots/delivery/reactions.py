@@ -15,8 +15,8 @@ _NOTHING = ("", float("-inf"))
 
 
 class Reactions:
-    """Exchanges reactions. Remembers the last one on each message and until when no other process can have changed it,
-    and fetches those that another process may have added."""
+    """Keeps at most one reaction of the bot on each message. Remembers the last reaction on a message and until when no
+    other process can have changed it. After that, fetches the bot's reactions before it changes them."""
 
     def __init__(self, emoji: dict[Reaction, str], *, sure_seconds: float = SURE_SECONDS) -> None:
         self._emoji = emoji
@@ -35,11 +35,12 @@ class Reactions:
         remove: Callable[[str], Awaitable[object]],
         fetch_own: Callable[[], Awaitable[Iterable[str] | None]],
     ) -> None:
-        """Makes `reaction` the bot's only reaction on the message, or removes all if None. Adds before it removes.
+        """Makes `reaction` the bot's only reaction on the message, or removes all of them if None. Adds the new
+        reaction before it removes others.
 
-        `message` names it, and `sent_at_seconds` is its Unix time. `fetch_own` returns the bot's reactions on it, or
-        None if they cannot be read. Calls for one message wait for each other, because the end of a run and the start
-        of the next may concern it."""
+        `message` identifies the message, and `sent_at_seconds` is its Unix time. `fetch_own` returns the bot's
+        reactions on it, or None if they cannot be read. Calls for the same message wait for each other, because the end
+        of one run and the start of the next may set reactions on it."""
         lock = self._locks.setdefault(message, asyncio.Lock())
         async with lock:
             wanted = self._emoji[reaction] if reaction else ""

@@ -58,11 +58,11 @@ LONG_POST_QUEUE = (
 )
 STREAM_END_SECONDS_MAX = 10.0
 TURN_SECONDS = 0.5
-"""When what found all turns taken looks for one again, at the earliest."""
+"""The shortest pause before a step that was rate limited is tried again."""
 RUNS_PER_INTERVAL = 5
 """Number of active runs up to which each run edits its status at full speed. With more runs, each edits less often."""
 NOTHING_SHOWN = RunEnd()
-"""The end of an attempt to show a run that failed: it has nothing to sign."""
+"""The end of a failed attempt to show a run, for which no reactions are set."""
 
 
 class RunDelivery:
@@ -81,7 +81,7 @@ class RunDelivery:
         self._sweeper = spawn(self._sweep(), name="delivery sweeper")
 
     def wake(self, run_id: str) -> None:
-        """Starts delivery for a run that has new content, or repeats delivery after the current pass."""
+        """Starts delivery of a run that has new content. If the run is being delivered, looks at it again."""
         if run_id in self._shows:
             self._again.add(run_id)
             self._shows[run_id][0].look_again()
@@ -151,7 +151,8 @@ class _Show:
         self._stream = AnswerStream()
 
     def look_again(self) -> None:
-        """Reads what the store has of the run: new messages from users, or its end before a worker began it."""
+        """Requests that the store be read again: it may have new messages from users, or the end of a run that no
+        worker has begun."""
         self._change(inputs=self._state.inputs + 1)
         self._recheck.request()
 
@@ -161,7 +162,7 @@ class _Show:
         return self._state.is_over
 
     async def play(self) -> None:
-        """Shows the run to its end, unless another process does. Raises LeaseLost if another one takes it over."""
+        """Shows the run to its end, unless another process does so. Raises LeaseLost if another process takes over."""
         deps, began = self._deps, boot_seconds()
         lease = await deps.deliveries.claim(self.run_id, deps.worker_id, platforms=deps.surfaces)
         if lease is None:
@@ -177,7 +178,7 @@ class _Show:
         )
         folding = spawn(self._fold(), name=f"events of {self.run_id}")
         if run.status not in ("queued", "running", "waiting"):
-            # nothing is shown of what was before the end
+            # states before the end are not shown
             await asyncio.gather(folding, return_exceptions=True)
         writing = spawn(self._stream.write(run, poster), name=f"stream of {self.run_id}")
         typing = spawn(self._keep_typing(poster), name=f"typing of {self.run_id}")
@@ -197,7 +198,7 @@ class _Show:
             self._change(end=NOTHING_SHOWN)
             self._stream.leave()
             folding.cancel()
-            reacting.cancel()  # otherwise it could replace a reaction of the next try
+            reacting.cancel()  # otherwise it could replace a reaction of the next attempt
             await asyncio.wait([folding, reacting, typing, writing])
 
     def _change(self, **changes: Any) -> None:
@@ -224,7 +225,7 @@ class _Show:
                     self._change()
             run = None if self._state.is_over else await stored.run(self.run_id)
             if run is not None and (ended := terminal_event(run)) is not None:
-                self._state = add_event(self._state, ended)  # its events are deleted
+                self._state = add_event(self._state, ended)  # the run's events are deleted
         except Exception:  # whatever it is, the user must not wait for a view that never comes
             self._change(end=NOTHING_SHOWN)
             raise
@@ -245,7 +246,7 @@ class _Show:
         self, choose: Callable[[ChatState, float], Step | None], run: Run, poster: Poster
     ) -> None:
         """Carries out one step after the other until there is none. A step that fails is chosen again after a pause,
-        however long the platform or the database is away."""
+        however long the platform or the database is unavailable."""
         failures = Counter[type[object]]()
         while True:
             state = replace(self._state, is_streaming=self._stream.is_growing)
@@ -267,7 +268,8 @@ class _Show:
                 self._change(paused_until={**self._state.paused_until, **until})
 
     async def _carry_out(self, step: Step, run: Run, poster: Poster) -> float:
-        """Returns for how many seconds no step of this kind may follow. Raises SurfaceError or StorageUnavailable."""
+        """Carries out a step. Returns the number of seconds in which no step of this kind may follow. Raises
+        SurfaceError or StorageUnavailable."""
         match step:
             case Wait(until=until):
                 await self._wait_for_change(until)
@@ -276,7 +278,7 @@ class _Show:
                 crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
                 return poster.surface.edit_interval_seconds * crowd
             case PostOutbox():
-                # a copy remembers no messages: a card may have been answered since
+                # the copy caches no records, because a card may have been answered since
                 await self._post_outbox(step, run, replace(poster))
             case FinishPosting():
                 await self._post_end(run, replace(poster))
@@ -301,12 +303,12 @@ class _Show:
         self._change(status=view)
 
     async def _post_outbox(self, step: PostOutbox, run: Run, poster: Poster) -> None:
-        if self._stream.has_ended:  # it may become the first of the replies
+        if self._stream.has_ended:  # the stream may become the first of the replies
             await wait_at_most(self._stream.written, STREAM_END_SECONDS_MAX)
         await wait_for_earlier_runs(poster.rendering, self._deps)
         planned = await deliver_outbox(run, poster, self._deps)
         if any(one.slot == "ask" for one in poster.refused_posts(planned)):
-            await self._deps.stop_run(self.run_id)  # the end tells the requester
+            await self._deps.stop_run(self.run_id)  # the end of the run tells the requester
         self._change(outbox=step.version)
 
     async def _post_end(self, run: Run, poster: Poster) -> None:
@@ -320,7 +322,7 @@ class _Show:
         is_posted = status is not None and status.state != "pending"
         is_always = self._deps.status_after_seconds == 0
         if needs_final_status(view, is_posted=is_posted, is_always=is_always):
-            # of a run that nobody saw working, its answer says the most
+            # if nobody saw the run work, its answer is enough
             may_wait = is_posted or is_always or view.state not in ("completed", "asking")
             await show_final_status(view, poster, self._deps, may_wait=may_wait)
         elif status is not None:
@@ -334,7 +336,7 @@ class _Show:
         self._change(signs={**self._state.signs, ref: sign})
         is_closed = refused != "missing_scope" and refused in poster.surface.closed_reasons
         if is_closed and ref == self._state.request_ref:
-            self._change(may_be_closed=True)  # the status finds out, before much work is done
+            self._change(may_be_closed=True)  # the first status message shows whether that is so, before much is done
 
     async def _sign_late(self, run: Run, poster: Poster) -> None:
         """Sets the final reactions again after this process lost its lease.

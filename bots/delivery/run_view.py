@@ -65,7 +65,7 @@ class Task:
 
     @property
     def line(self) -> str:
-        """The title in the right tense, with the duration and an exit code that is not 0."""
+        """The title in the right tense, with the duration, and the exit code unless it is 0."""
         has_run = self.state in ("done", "ended") or self.exit_code is not None or self.session
         words = [past_tense(self.title) if has_run else self.title]
         if self.state == "ended":
@@ -85,9 +85,9 @@ class RunView:
     """The displayed state of a run.
 
     `activity` describes the current action. `tasks` holds the newest STEPS_KEPT tool calls; `tasks_dropped` counts the
-    older ones. The state is "waiting" while a user must approve an action. `approvals` counts the approval requests.
-    `replies` counts those that the run has left before its end. `seconds` and `cost_usd` are those of the whole run,
-    once it has ended."""
+    older ones. The state is "waiting" while a user must approve an action. `approvals` counts the approval requests,
+    and `replies` the replies that the run has left before its end. `seconds` and `cost_usd` are the totals of the run,
+    which are set once it has ended."""
 
     state: ViewState = "queued"
     activity: str = ""
@@ -245,7 +245,8 @@ def _finished(task: Task, event: ToolFinished) -> Task:
 
 
 def _without_session(task: Task, event: ToolFinished) -> Task:
-    """Returns the task, ended if it is a command in the background of a session in which it no longer runs."""
+    """Returns the task, marked as ended if it is a background command that no longer runs in the session of the
+    event."""
     if task.state != "started" or task.session != event.session:
         return task
     if event.name == "execute_command":
@@ -259,7 +260,8 @@ def _command_ended(task: Task, exit_code: int | None) -> Task:
 
 
 def newest_tasks(tasks: tuple[Task, ...], count: int) -> tuple[tuple[Task, ...], int]:
-    """Returns at most `count` tasks, and how many are left out: the newest, and older commands in the background."""
+    """Returns at most `count` tasks (the newest ones, and older commands in the background), and how many are left
+    out."""
     if len(tasks) <= count:
         return tasks, 0
     older = [task for task in tasks[:-count] if task.state in ("started", "left")]
@@ -354,7 +356,7 @@ def past_tense(title: str) -> str:
 
 
 def terminal_event(run: Run) -> Terminal | None:
-    """Returns the event that ended the run, without its message, or None if the run goes on."""
+    """Returns the event that ended the run, without its message, or None if the run has not ended."""
     if run.status == "failed":
         return RunFailed(public_message=run.error or "")
     if run.status not in ("completed", "stopped"):

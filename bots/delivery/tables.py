@@ -1,4 +1,4 @@
-"""Renders Markdown tables for platforms without tables: aligned in a code block, or as a list; pure functions."""
+"""Renders Markdown tables for platforms without tables, aligned in a code block or as a list. Pure."""
 
 import unicodedata
 from collections.abc import Sequence
