@@ -1,4 +1,4 @@
-"""The tool that makes and changes agents for an admin. It saves nothing that an admin has not approved."""
+"""The tool that makes and changes agents for an admin. Nothing is saved before an admin approves it."""
 
 from typing import Annotated
 
@@ -43,7 +43,7 @@ checked; with save an admin approves it. Without a prompt, returns the agent, or
 
 
 def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
-    """Returns the tool for the agents of the roster."""
+    """Returns the tool that edits the agents of the roster. Without a roster, the tool refuses every call."""
 
     async def run(params: EditAgentParams, context: ToolContext) -> str:
         del context
@@ -93,7 +93,7 @@ edit_agent = build_edit_agent(None)
 
 
 def _fields(params: EditAgentParams, before: AgentDefinition | None, usual: AgentDefinition) -> JsonObject:
-    """Returns the values of the draft. What the tool has no parameter for stays as it is."""
+    """Returns the fields of the draft. Fields that the tool has no parameter for keep their values."""
     kept: JsonObject = {"tools": {"disabled": [*usual.tools.disabled, "edit_agent"]}}
     if before is not None:
         kept = before.model_dump(mode="json", exclude_defaults=True)

@@ -72,7 +72,7 @@ read_chat = Tool(
 
 MESSAGE_PAGE_CHARACTERS = 24_000
 MESSAGE_PAGE_TOKENS = 7_000
-"""A page fits into a tool result, in which the middle of a longer text would be left out."""
+"""The limits of a page, so that it fits into a tool result. In a longer result, the middle would be left out."""
 
 
 class ExpandMessageParams(BaseModel):

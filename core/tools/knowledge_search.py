@@ -44,7 +44,7 @@ async def run_ask_document(params: AskDocumentParams, context: ToolContext) -> s
 
 
 def run_knowledge(context: ToolContext) -> RunKnowledge:
-    """Raises ToolError."""
+    """Returns the knowledge base of the run. Raises ToolError if there is none."""
     if context.knowledge is None:
         raise ToolError("There is no knowledge base in this conversation.")
     return context.knowledge

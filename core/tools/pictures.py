@@ -43,7 +43,8 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
 
 
 def image_context_message(picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str) -> Message:
-    """Builds the message that shows a picture to the model in later calls, as long as it is among the newest."""
+    """Builds the message that shows a picture to the model in its next requests, as long as the picture is among the
+    newest."""
     return Message(
         type="image_context",
         content={
@@ -60,7 +61,7 @@ def image_context_message(picture: Picture, *, place: str, original_size: int, t
 
 
 def _reach(place: str, kind: ReachKind) -> Reach:
-    """Returns the reach of a call that loads a picture. A file of the workspace reaches nothing outside."""
+    """Returns the reach of a call that loads a picture. Loading a workspace file reaches nothing outside."""
     if is_web_url(place):
         return Reach(kind, (place,), brings=(("page", place),))
     return Reach("spends") if kind == "spends" else STAYS

@@ -54,9 +54,8 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
 def _script(params: PythonParams, mark: str) -> str:
     """Builds the shell script that runs the code from a file, so that tracebacks show its lines.
 
-    If the code fails, the script prints the code's standard error after `mark`. It also fails if the file cannot be
-    written, for example because /tmp is full.
-    """
+    If the code fails, the script prints the code's standard error after `mark`. The script also fails if the file
+    cannot be written, for example because /tmp is full."""
     code = params.code if params.code.endswith("\n") else f"{params.code}\n"
     run = (
         f'PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONUNBUFFERED=1 timeout -k 2 {params.timeout}'

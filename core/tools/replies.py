@@ -174,8 +174,8 @@ async def _refuse_silence(params: NoReplyParams, context: ToolContext) -> ToolOu
 
 
 def must_reply(toolbox: ToolSet) -> ToolSet:
-    """Returns the tools for a request that addressed the agent. `no_reply` is refused, but described as ever, because
-    requests to the model must begin the same in all runs of a thread."""
+    """Returns the tools for a request that addressed the agent. `no_reply` refuses every call, but keeps its
+    description, because requests to the model must begin the same in all runs of a thread."""
     if no_reply.name not in toolbox.tools:
         return toolbox
     return ToolSet({**toolbox.tools, no_reply.name: replace(no_reply, run=_refuse_silence)})

@@ -1,4 +1,5 @@
-"""The tools that do a task later, or again and again. Nothing begins by itself that a user has not approved."""
+"""The tools that schedule a task for later, once or repeatedly. No task begins by itself that a user has not
+approved."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,8 +72,8 @@ class ChangeScheduleParams(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSchedules:
-    """What the tools know of their run: its place, conversation, agent and requester, when it was requested, and the
-    schedules that the requester can see. The same call with the same `request_key` is about the same schedule.
+    """What the tools need to know of their run: its address, thread, agent and requester, when it was requested, and
+    the schedules that the requester can see. Equal calls with the same `request_key` are about the same schedule.
     `time_zone` is that of the installation."""
 
     store: Schedules
@@ -87,8 +88,8 @@ class RunSchedules:
     known: Sequence[Schedule] = field(default_factory=tuple[Schedule, ...])
 
     def timing(self, params: ScheduleTaskParams) -> When:
-        """Returns when the task begins. It depends only on the call and the request, so what is armed is what users saw
-        when they approved it. Raises ToolError."""
+        """Returns when the task begins. The result depends only on the call and the request, so the schedule that users
+        approved is the one that is armed. Raises ToolError."""
         try:
             trigger = parse_trigger(params.when)
         except WrongTime as error:
@@ -122,7 +123,7 @@ class RunSchedules:
             raise ToolError(f"{error} Nothing is scheduled.") from error
         armed = before.timing if before else None
         if isinstance(armed, Timing) and (armed.rule, armed.time_zone) == (timing.rule, name) and timing.rule:
-            timing = armed  # a rule that stays keeps its cadence
+            timing = armed  # an unchanged rule keeps its next time
         following, _ = timing.after(datetime.now(UTC))
         if following is None:
             raise ToolError(f"{format_time(timing.next_local)} has passed. Nothing is scheduled.")
@@ -134,7 +135,7 @@ class RunSchedules:
         return self.address if params.thread == "same" or is_one_thread else replace(self.address, thread_key="")
 
     def schedule_id(self, params: ScheduleTaskParams) -> str:
-        """Returns the id of the schedule that the call changes or makes, so that the card can name it beforehand."""
+        """Returns the id of the schedule that the call changes or creates, so that the card can name it beforehand."""
         return params.id or derive_short_id(self.request_key, params.model_dump_json(exclude_defaults=True))
 
     def schedule(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
@@ -153,12 +154,12 @@ class RunSchedules:
 
     @property
     def is_in_chat(self) -> bool:
-        """Whether users have to agree. In a thread of the HTTP API, nobody clicks."""
+        """Whether users have to approve schedules. In a thread of the HTTP API, nobody can."""
         return self.address.platform != "api"
 
     async def arm_schedule(self, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
-        """Stores the schedule that the call describes, and returns it. In a chat, it is armed by who has approved the
-        call, and only proposed as long as nobody has. Raises ToolError."""
+        """Stores the schedule that the call describes, and returns it. In a chat, the schedule is armed in the name of
+        whoever approved the call, and only proposed as long as nobody has. Raises ToolError."""
         owner = approved_by or self.requester
         is_armed = approved_by is not None or not self.is_in_chat
         schedule = replace(self.schedule(params, owner), state="active" if is_armed else "proposed")
@@ -171,7 +172,8 @@ class RunSchedules:
         return schedule
 
     async def find(self, schedule_id: str, action: str = "change") -> Schedule:
-        """Returns a schedule of this channel, or of the requester, for an action. Raises ToolError."""
+        """Returns a schedule of this channel, or of the requester. Raises ToolError if there is none, or if the tools
+        may not do this action with it."""
         found = await self.store.find(schedule_id)
         if found is not None and is_hook(found) and action != "pause":
             raise ToolError(f"{schedule_id!r} is a hook. Admins change it with the chat command `schedules`.")
@@ -187,7 +189,7 @@ class RunSchedules:
         return f"“{single_line(known.task)}” ({known.rule_in_words})" if known else schedule_id
 
     def question(self, params: ScheduleTaskParams) -> str | None:
-        """Returns the headline of the card, or None in a thread of the HTTP API, where nobody clicks."""
+        """Returns the headline of the card, or None in a thread of the HTTP API, where nobody can approve the call."""
         shown = self.schedule(params, self.requester)
         verb = f"Change the schedule {self._named(params.id)} to" if params.id else "Schedule this"
         return f"{verb}: {shown.headline}" if self.is_in_chat else None
@@ -212,7 +214,7 @@ class RunSchedules:
 
 
 def is_visible(schedule: Schedule, place: Address, person: Person) -> bool:
-    """Whether somebody sees the schedule there: it is one of this channel, or it is theirs."""
+    """Whether the person may see the schedule at this place: it belongs to the same channel, or to the person."""
     there = schedule.address
     if (there.platform, there.workspace_id) != (place.platform, place.workspace_id):
         return False
@@ -224,7 +226,8 @@ def is_hook(schedule: Schedule) -> bool:
 
 
 def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> str:
-    """Returns one line about a schedule. `shown` makes users' words fit to be shown; a model needs the whole task."""
+    """Returns one line about a schedule. `shown` makes users' words safe to display. A model gets them unchanged,
+    because it needs the whole task."""
     problem = f": {shown(schedule.problem)}" if schedule.problem else ""
     states = {"paused": f" · paused{problem}", "proposed": " · nobody has armed it yet"}
     state = states.get(schedule.state, "")
@@ -235,7 +238,8 @@ def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> 
 
 
 def as_resumed_schedule(schedule: Schedule, owner: Person) -> Schedule:
-    """Returns the schedule as somebody arms it again, from its next time on. Raises ToolError if that has passed."""
+    """Returns the schedule as the owner arms it again, from its next time on. Raises ToolError if there is no next
+    time."""
     following, _ = schedule.timing.after(datetime.now(UTC))
     if following is None:
         raise ToolError("Its time has passed.")
@@ -245,7 +249,7 @@ def as_resumed_schedule(schedule: Schedule, owner: Person) -> Schedule:
 async def change_schedule_by(
     person: Person, schedule: Schedule, action: ScheduleAction, store: Schedules, limits: ScheduleLimits
 ) -> str:
-    """Carries out what somebody wants, and returns what was done. Raises ToolError."""
+    """Carries out a person's action on a schedule, and returns a sentence about what was done. Raises ToolError."""
     schedule_id, now = schedule.schedule_id, datetime.now(UTC)
     if schedule.state == "proposed" and action in ("pause", "run_now"):
         raise ToolError(NOT_ARMED.format(schedule_id, schedule_id))
@@ -287,7 +291,7 @@ def too_many(limits: ScheduleLimits) -> str:
 
 
 def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...]:
-    """Returns the tools for one run, or those that refuse every call."""
+    """Returns the schedule tools of one run. Without `schedules`, they refuse every call."""
 
     def known() -> RunSchedules:
         if schedules is None:

@@ -16,18 +16,17 @@ from core.tools.workspace.paths import validated_workspace_path
 
 DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80
-SHOWN_COMMAND_CHARACTERS = 4000  # of a session's newest command, by the program inside
+SHOWN_COMMAND_CHARACTERS = 4000  # how much of a session's newest command the program in the sandbox reports
 WAIT_SECONDS = 10
 BLOCKING_SECONDS = 60
 BLOCKING_SECONDS_MAX = 600
 INPUT_CHARACTERS_MAX = 4000
 INPUT_LINE_BYTES_MAX = 4095
-"""A terminal drops the rest of a longer line without a word."""
-"""A terminal does not accept a longer line of input."""
+"""A terminal silently drops the rest of a longer line."""
 LOOK_SECONDS = 5.0
-"""How often the end of a command's output is read while a call waits for it."""
+"""How often the end of a command's output is read while a call waits for the command."""
 HEAR_SECONDS = 1.0
-"""How often a call that waits for a command asks whether users have written."""
+"""How often a call that waits for a command checks whether users have written."""
 OUTPUT_END_BYTES = 4_000
 HOSTS_MAX = 20
 INPUT_SECONDS = 1.0
@@ -85,7 +84,7 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
 async def execute_and_watch(
     shell: Shell, command: str, session: str, context: ToolContext, folder: str | None, wait_seconds: float
 ) -> CommandOutput:
-    """Runs a command and waits at most `wait_seconds` for it. Meanwhile passes on the last line of its output."""
+    """Runs a command and waits at most `wait_seconds` for it. Meanwhile reports the last line of its output."""
     end = time.monotonic() + wait_seconds
     first_seconds = min(wait_seconds, LOOK_SECONDS)
     shown = await shell.execute(command, session=session, folder=folder, timeout_seconds=first_seconds)
@@ -98,7 +97,7 @@ async def _watch_command(
     shell: Shell, session: str, context: ToolContext, end: float, *, until: str = "", hears_people: bool = False
 ) -> CommandOutput:
     """Waits for a command until the monotonic time `end`, or until it has printed the text `until`, or with
-    `hears_people` until users have written. Passes on the last line of the output."""
+    `hears_people` until users have written. Meanwhile reports the last line of the output."""
     look_seconds = HEAR_SECONDS if hears_people else LOOK_SECONDS
     while (left := end - time.monotonic()) > 0:
         glance = await shell.check(
@@ -233,7 +232,8 @@ _EXIT_CODE = re.compile(r"exit code (-?[0-9]{1,10})(?:; the session was killed)?
 
 
 def exit_code_of(name: str, result: JsonObject) -> int | None:
-    """Returns the exit code that the result of a tool which runs commands tells in its last line, if it does."""
+    """Returns the exit code in the last line of a result, or None if the tool runs no commands or the result has
+    none."""
     if name not in READS_SESSION and name != "python_execute":
         return None
     found = _EXIT_CODE.search(str(result.get("output") or "")[-RESULT_END_CHARACTERS:])
@@ -241,10 +241,9 @@ def exit_code_of(name: str, result: JsonObject) -> int | None:
 
 
 def session_left_by_call(name: str, arguments: JsonObject, result: JsonObject) -> ShellSession | None:
-    """Returns the session that a call of a shell tool left behind, as far as its result tells, else None.
+    """Returns the session that a call of a shell tool left behind, or None if the result does not name it.
 
-    Its command is empty if the call did not start it.
-    """
+    The command of the session is empty if the call did not start it."""
     command, session = str(arguments.get("command") or ""), str(arguments.get("session_name") or "")
     if name == "terminate_command" and result.get("success"):
         return ShellSession(name=session, command="", is_running=False, running_seconds=0)
@@ -257,7 +256,8 @@ def session_left_by_call(name: str, arguments: JsonObject, result: JsonObject) -
 
 
 def _subject(session: str) -> str:
-    """Returns what a call on a session uses. A call on `main` may use `main#2`, which runs what was sent to `main`."""
+    """Returns the subject of a call on a session. A call on `main` may use `main#2`, which runs what was sent to
+    `main`."""
     return f"shell/{session.replace('#', '/')}"
 
 

@@ -37,8 +37,8 @@ Requirement = Literal[
 ]  # fmt: skip
 """The features that a tool can require. A run offers a tool only if everything that it requires is available.
 
-`thread` is a conversation of the program, `chat` a chat thread, `model` one that tools may ask, and `port_links` public
-links to the sandbox's ports."""
+`thread`: the conversation is stored. `chat`: the conversation is in a chat thread. `model`: tools can ask a model.
+`port_links`: there are public links to the sandbox's ports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,8 @@ async def _hears_nobody() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolBudget:
-    """The budget for a tool that calls a model itself. `check` comes before each call and raises BudgetExceeded if a
-    limit is reached; `spent` is called after it with the model's name and usage."""
+    """The budget for a tool that calls a model itself. `check` is called before each model call and raises
+    BudgetExceeded if a limit is reached. `spent` is called after each model call with the model's name and usage."""
 
     check: Callable[[], Awaitable[None]] = _has_no_budget
     spent: Callable[[str, Usage], None] = lambda _model, _usage: None
@@ -115,11 +115,11 @@ class ToolContext:
 
     `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the status
     message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
-    `has_unread` returns whether people have written something that the run will read before its next turn.
+    `has_unread` returns whether users have written something that the run will read before its next turn.
     `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it. `todo` follows
     todo.md through the calls of the run. `web_results` holds what the run has found and read on the web. `opened_hosts`
-    are those to which calls of the run were allowed to send something. `approved_by` is the person who approved the
-    call, if it needed that."""
+    are the hosts to which calls of the run were allowed to send something. `approved_by` is the person who approved the
+    call, if it needed approval."""
 
     thread_id: str
     run_id: str
@@ -145,8 +145,8 @@ class ToolOutput:
     """The result of a tool that returns more than text.
 
     `is_success` is False if the tool ran but failed; `error` then describes the failure. A `reply` is posted to the
-    thread and ends the run. `messages` are stored before the tool's own result message. `sources` are those that only
-    the result shows, in addition to what the reach of the call brings."""
+    thread and ends the run. `messages` are stored before the tool's own result message. `sources` are sources that only
+    the result names, in addition to those that the reach of the call brings."""
 
     output: JsonValue
     is_success: bool = True
@@ -160,15 +160,16 @@ class ToolOutput:
 class Tool(Generic[ParamsT]):
     """One tool. The params model's docstring is its description for the model, unless `description` is given.
 
-    `effect` orders the calls of one answer. `reach` is where a call goes outside of the thread. `subject` names what a
-    call uses, as a path such as `files/notes.md` or `shell/main`; an empty path means everything.
+    `effect` decides which calls of one response may overlap. `reach` is where a call goes outside of the thread.
+    `subject` names what a call uses, as a path such as `files/notes.md` or `shell/main`. An empty path means
+    everything.
 
-    `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a crash
-    that hid its result. `needs_approval` returns the headline of the question that people must answer first, or None;
-    the arguments are shown below it, without those in `in_headline`, which it says in words. `is_asked_each_time`:
-    nobody can allow its calls for good. `commands` returns those of `CallToApprove`. `content_parameter` is the text
-    between the tags in the older XML form. `described_by` is the source of its name and description if nobody vouches
-    for them."""
+    `title` returns the line for the status message. `is_idempotent`: a call may run again after a crash that hid its
+    result. `needs_approval` returns the headline of the question that users must answer first, or None. The arguments
+    are shown below the headline, except those in `in_headline`, which the headline contains. `is_asked_each_time`:
+    users cannot allow its calls for good. `commands` returns the commands of `CallToApprove`. `content_parameter` names
+    the parameter that is the text between the tags in the older XML form. `described_by` is the source of the name and
+    description if nobody vouches for them."""
 
     name: str
     effect: Effect
@@ -211,7 +212,8 @@ class ToolSet:
         object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
 
     def sources(self, *, besides: Origin | None = None) -> Sources:
-        """Returns the sources of the names and descriptions, which the model reads with every request, without one."""
+        """Returns the sources of the names and descriptions, which the model reads with every request, except the
+        source `besides`."""
         return read_now(
             *{tool.described_by for tool in self.tools.values() if tool.described_by not in (None, besides)}
         )
@@ -226,13 +228,13 @@ class ToolSet:
         return ToolSet({**self.tools, **{tool.name: tool for tool in others if tool.name in self.tools}})
 
     def without(self, missing: Collection[Requirement]) -> "ToolSet":
-        """Returns a tool set that contains only the tools that require nothing of what is missing."""
+        """Returns a tool set that contains only the tools that require nothing that is missing."""
         return self.only(lambda name: set(missing).isdisjoint(self.tools[name].requires))
 
     def with_tools(self, more: Iterable[Tool[Any]]) -> "ToolSet":
         """Returns a tool set that also contains `more`. If two tools have the same name, the existing tool is kept.
 
-        The added tools come last and in alphabetical order, so that their coming and going changes only the end of a
+        The added tools come last and in alphabetical order, so that adding or removing some changes only the end of a
         request's tools."""
         added = {tool.name: tool for tool in sorted(more, key=lambda tool: tool.name)}
         return ToolSet({**self.tools, **{name: tool for name, tool in added.items() if name not in self.tools}})
@@ -242,9 +244,9 @@ class ToolSet:
 class PreparedCall:
     """A validated call: the tool exists and the arguments match its parameters.
 
-    `approval` is the headline under which people are asked to approve the call, or None if no approval is needed for
-    what it does. `cause` is why they are asked for what the model has read. `sources` are those of what the model had
-    read when it wrote the call. Without them, the call leaves the network of the sandbox as it is."""
+    `approval` is the headline under which users are asked to approve the call, or None if what the call does needs no
+    approval. `cause` is set if users are asked because of what the model has read. `sources` are the sources of what
+    the model had read when it wrote the call. If they are None, the call leaves the network of the sandbox as it is."""
 
     tool: Tool[Any]
     params: BaseModel
@@ -259,7 +261,7 @@ class PreparedCall:
         return self.approval is not None or self.cause is not None
 
     def to_approve(self, index: int = 0) -> CallToApprove:
-        """Returns the call as users approve it. `index` is its place in the turn."""
+        """Returns the call in the form that users approve. `index` is its place in the turn."""
         return CallToApprove(
             index=index,
             tool=self.tool.name,
@@ -298,7 +300,7 @@ def must_wait_for(earlier: PreparedCall, later: PreparedCall, strategy: Strategy
 
 
 def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> PreparedCall:
-    """Validates a call, whose arguments are first fitted to the tool's schema.
+    """Fits the arguments of a call to the tool's schema, and validates them.
 
     Raises ToolError, with a message for the model, if the tool is unknown or the arguments are invalid."""
     tool = toolbox.tools.get(name)
@@ -310,7 +312,8 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
         fitted = fit_arguments(arguments, schema)
         parameters = json_fields(schema.get("properties"))
         unknown = [argument for argument in fitted if argument not in parameters]
-        # to leave out what the schema rules out could change what the call does; a tool without parameters takes any
+        # a forbidden argument is not dropped, because that could change what the call does; a tool without parameters
+        # takes any
         if parameters and unknown and schema.get("additionalProperties") is False:
             raise ToolError(
                 f"{name} has no parameter {unknown[0]!r}. Its parameters are: {', '.join(parameters)}. Nothing was run;"
@@ -358,7 +361,7 @@ _DETAILS = frozenset(
 
 
 def _without_titles(schema: JsonValue) -> JsonValue:
-    """Returns a tool server's schema without the titles that generators make of the names."""
+    """Returns a tool server's schema without titles, which generators derive from the names."""
     if isinstance(schema, list):
         return [_without_titles(one) for one in schema]
     if not isinstance(schema, dict):

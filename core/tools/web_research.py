@@ -26,10 +26,9 @@ ResultT = TypeVar("ResultT")
 
 
 async def fence_long_text(text: str, *, source: str, room: int, path: str, context: ToolContext) -> str:
-    """Returns the text marked as untrusted, cut to `room` tokens.
+    """Returns the text marked as untrusted, truncated to `room` tokens.
 
-    If the text is longer, the full text is also written to the workspace file `path` if a sandbox is available.
-    """
+    If the text is longer, the full text is also written to the workspace file `path` if a sandbox is available."""
     shown = first_tokens(text[: room * CHARACTERS_PER_TOKEN], room)
     if len(shown) == len(text):
         return wrap_untrusted(text, source=source)
@@ -87,13 +86,13 @@ async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolO
 
     found, note = await _read_once(params.model_dump_json(), ask, context)
     images = found["images"] if isinstance(found["images"], list) else []
-    # the addresses of the hits and the images; those in their texts are written by the pages
+    # only the addresses of hits and images count, because those in the texts were written by the pages
     addresses = [*(str(hit["url"]) for hit in json_objects(found["results"])), *map(str, images)]
     return ToolOutput(output={"note": note, **found} if note else found, sources=offer_addresses(addresses))
 
 
 async def _read_once(key: str, read: Callable[[], Awaitable[ResultT]], context: ToolContext) -> tuple[ResultT, str]:
-    """Returns what the run has got for the key before, with a note that says so, or else reads it."""
+    """Returns what the run has already read for the key, with a note that says so, or else reads it."""
     results = cast(dict[str, ResultT], context.web_results)
     if key in results:
         return results[key], ALREADY_READ

@@ -21,7 +21,7 @@ NAME_SECONDS = 3.0
 TITLE_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 1000
 FILLS_PAGE = Reach("writes_outside", (OPEN_PAGE,))
-"""The reach of an action that gives something to the open page."""
+"""The reach of an action that enters something into the open page."""
 ACTS_ON_PAGE = replace(FILLS_PAGE, moves_page=True)
 """The reach of an action that can also open another page, as any click can."""
 MOVES_PAGE = Reach("none", moves_page=True)
@@ -46,9 +46,8 @@ def browser_tool(
 ) -> Tool[ParamsT]:
     """Builds the tool that performs a browser action with its parameters and returns the resulting state of the page.
 
-    A `title` that is a text has names of parameters in braces. `announcement` is shown in the status message before the
-    action, followed by the name of the element.
-    """
+    If `title` is a text, it may contain names of parameters in braces. `announcement` is shown in the status message
+    before the action, followed by the name of the element."""
 
     async def perform(params: ParamsT, context: ToolContext) -> ToolOutput:
         arguments = params.model_dump()

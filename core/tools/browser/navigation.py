@@ -26,7 +26,8 @@ WAIT_SECONDS_MAX = 60
 SCROLL_PIXELS_MAX = 100_000
 READ_CHARACTERS_MAX = 20_000
 READ_TOKENS_MAX = 3_500
-"""Leaves room for the rest of the result and for escaped line breaks: a longer result is cut in the middle."""
+"""Leaves room for the rest of the result and for escaped line breaks, because a longer result is truncated in the
+middle."""
 
 
 class NavigateParams(BaseModel):

@@ -51,11 +51,11 @@ for source, target in targets.items():
 
 
 async def draw_charts(sandbox: Sandbox, paths: Sequence[str]) -> tuple[str, ...]:
-    """Returns the paths of PNG files that show the SVG files among the paths, unless a PNG of the same name is there.
+    """Draws the SVG files among the paths as PNG files and returns the paths of these. Skips an SVG file if a PNG file
+    of the same name is among the paths, too.
 
-    The sandbox draws `a.svg` as `a.svg.png` each time, with its own limits: an `a.png` need not show the same. What it
-    cannot draw is left out.
-    """
+    The sandbox draws `a.svg` as `a.svg.png` anew each time, within its own limits, because an older PNG file may show
+    something else. Files that it cannot draw are left out."""
     known = dict.fromkeys(map(workspace_path, paths))
     charts = [path for path in known if path.lower().endswith(".svg")]
     charts = [path for path in charts if known.keys().isdisjoint([f"{path[:-4]}.png", f"{path}.png"])]

@@ -115,7 +115,7 @@ async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
     path, content = params.file_path, encode_new_text(params.file_contents, params.file_path)
     mode = None if params.permissions is None else int(params.permissions, 8) & 0o777
     known = context.known_versions.get(path)
-    same = file_version(content)  # after a crash it may be written twice
+    same = file_version(content)  # after a crash, the call may write it twice
     for expected in dict.fromkeys((known or NO_FILE, NO_FILE, same)):
         with suppress(FileChanged):
             size = await write_bytes(context, path, content, mode=mode, expected=expected)
@@ -169,7 +169,7 @@ def _used_path(name: str, arguments: JsonObject) -> str | None:
 
 
 async def _write_beside(path: str, content: bytes, mode: int | None, context: ToolContext) -> str:
-    """Writes a text that may not replace a file to a new file beside it, and returns its path."""
+    """Writes a text that must not replace a file to a new file beside that file. Returns the path of the new file."""
     for number in count(1):
         beside = f"{path}.new{number if number > 1 else ''}"
         for expected in (NO_FILE, file_version(content)):
@@ -203,11 +203,10 @@ class Edit:
 async def edit_text(
     context: ToolContext, path: str, edit: Callable[[str], tuple[str, int]], *, known: str = ""
 ) -> Edit:
-    """Writes what `edit` makes of a file's text: the new text, and the number of the first changed line.
+    """Edits a file's text. `edit` returns the new text, and the number of the first changed line.
 
-    If the file changes meanwhile, its new text is edited, so that no other change is lost. With `known`, raises
-    ToolError if that is not the version of the file, so that line numbers mean the lines that the model has seen.
-    """
+    If the file changes meanwhile, its new text is edited, so that no other change is lost. If `known` is given, raises
+    ToolError unless it is the version of the file, so that line numbers refer to the lines that the model has seen."""
     files = (await context.sandbox()).files
     for _ in range(EDIT_ATTEMPTS_MAX):
         try:
@@ -230,7 +229,7 @@ async def edit_text(
 def replace_once(text: str, params: ReplaceParams) -> tuple[str, int]:
     """Returns the text after the replacement, and the number of the line where it begins.
 
-    `old_str` matches with either line end; the file's own line ends are written."""
+    `old_str` matches with either kind of line ending. The new text gets the line endings of the file."""
     plain = text.replace("\r\n", "\n")
     old = params.old_str.replace("\r\n", "\n")
     at = _only_place(plain, old, params.file_path)
@@ -242,7 +241,7 @@ def replace_once(text: str, params: ReplaceParams) -> tuple[str, int]:
 
 
 def with_line_ends_of(text: str, added: str) -> str:
-    """Returns `added` with the line ends that most lines of the text have."""
+    """Returns `added` with the kind of line ending that most lines of the text have."""
     plain = added.replace("\r\n", "\n")
     return plain.replace("\n", "\r\n") if text.count("\r\n") * 2 > text.count("\n") else plain
 

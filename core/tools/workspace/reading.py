@@ -28,7 +28,7 @@ from core.web_access.pictures import prepare_for_model
 
 READ_CHARACTERS_MAX = 20_000
 READ_TOKENS_MAX = 7_000
-"""Smaller than the limit for tool results, so that a file's text is not cut a second time in its middle."""
+"""Smaller than the limit for tool results, so that a file's text is not truncated a second time in the middle."""
 PAGES_SHOWN_MAX = PICTURES_MAX
 _PICTURES_BYTES_MAX = 60_000_000
 _DRAWN_PAGES = "core.knowledge.parsing.pdf"
@@ -40,7 +40,7 @@ _PAGES_SHOWN = (
 _MAILS = (".eml", ".mht", ".mhtml")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
 _HEIC = (b"ftyphei", b"ftypmif1")
-"""What follows the first four bytes of photos of newer telephones."""
+"""The bytes after the first four of HEIC photos, the format of newer phones."""
 _CONTAINERS = (*STARTS, *BARE_EXCEL)
 
 
@@ -106,7 +106,8 @@ def _is_text(head: bytes, path: str) -> bool:
 
 
 async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, text: str = "") -> ToolOutput:
-    """Shows the pictures of the first pages without text, from the requested page on. `text` is that of the others."""
+    """Shows the first pages without text, from the requested page on, as pictures. `text` is the text of the other
+    pages."""
     path, limits = params.file_path, ParseLimits()
     content = b"".join([one async for one in files.read(path, length=limits.file_bytes_max)])
     wanted: dict[str, object] = {"first": params.page, "count": PAGES_SHOWN_MAX}
@@ -210,8 +211,8 @@ async def read_numbered_lines(
 
 
 class _Reading:
-    """Collects the requested lines up to the size limit, and a note about the lines that did not fit. `where` is what
-    else a call needs to read on."""
+    """Collects the requested lines up to the size limit, and a note about the lines that did not fit. `where` holds the
+    arguments that a call needs to read on, besides the line."""
 
     def __init__(self, params: ReadParams, where: str = "") -> None:
         self._params = params

@@ -82,7 +82,8 @@ async def undo_newest_edit(files: Files, path: str) -> bool:
 
 
 async def _version(files: Files, path: str) -> str:
-    """Returns NO_FILE only if nothing is there. A folder, for example, has a version that fits no edit."""
+    """Returns the version of a file, or NO_FILE if nothing is there. What cannot be read, such as a folder, has a
+    version that matches no edit."""
     try:
         return file_version(await read_editable_bytes(files, path))
     except FileMissing:

@@ -18,7 +18,7 @@ class TextEncoding:
     mark: bytes = b""
 
     def encode(self, text: str, path: str) -> bytes:
-        """Returns the bytes of a text. Bytes that were no text when the file was decoded come out as they were.
+        """Returns the bytes of a text. Bytes that could not be decoded are written as they were.
 
         Raises ToolError if the encoding lacks characters; no replacement is written."""
         try:
@@ -71,7 +71,7 @@ def encode_new_text(text: str, path: str) -> bytes:
 
 
 def shown_text(text: str) -> str:
-    """Returns the text of a file for a model: bytes that are no text become replacement characters."""
+    """Returns the bytes of a text that the model wrote. Raises ToolError for half of a surrogate pair."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
