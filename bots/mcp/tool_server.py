@@ -108,7 +108,7 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
 
 
 class _SessionBudget:
-    """What the model calls of one session have cost, for which the budget of a run counts."""
+    """The cost of the model calls of one session, which the budget of a run limits."""
 
     def __init__(self, budget: Budget, charge: Callable[[str, Usage], Usage]) -> None:
         self._budget = budget
@@ -125,7 +125,7 @@ class _SessionBudget:
 
 
 def _ask_within(budget: _SessionBudget, client: ModelClient, model: str) -> Ask:
-    """Returns the function that asks the model which reads documents."""
+    """Returns a function that asks the model about documents, unless the session's budget is used up."""
     ask = model_asker(client.ask_model, model, on_usage=budget.add)
 
     async def ask_within_budget(question: str) -> str:

@@ -15,7 +15,7 @@ from core.domain.json import JsonObject
 CHECK_STEPS_MAX = 20_000
 PROBLEMS_MAX = 5
 ANSWERS = "elicitation_answers"
-"""The argument with the answers of users to what the server asked in an earlier call."""
+"""The argument with the users' answers to questions that the server asked in an earlier call."""
 
 DEPTH_MAX = 60
 
@@ -94,7 +94,7 @@ def _problems(check: _Check, schema: JsonValue, value: JsonValue, place: str, de
         return [f"{place or 'arguments'}: nothing is allowed here"]
     if not isinstance(schema, dict):
         return []
-    # the server decides how large these rules are
+    # these rules cost more steps, because the server decides how large they are
     rules = (schema.get(key) for key in ("enum", "required", "const", "$ref"))
     check.steps -= sum(len(rule) // 10 for rule in rules if isinstance(rule, str | list))
     said = _of_itself(schema, value)
@@ -182,7 +182,8 @@ _BOUNDS: tuple[tuple[str, type | None, Callable[[Any, Any], bool], str], ...] = 
     ("exclusiveMinimum", None, gt, "should be greater than {}"),
     ("exclusiveMaximum", None, lt, "should be less than {}"),
 )
-"""The bounds of a size, or of a number itself."""
+"""The keywords that limit a size or a number, each with the type of value that it applies to. None stands for
+numbers."""
 
 
 def _of_object(check: _Check, schema: JsonObject, value: JsonObject, place: str, depth: int) -> list[str]:

@@ -44,7 +44,7 @@ STARTING = "it is still starting"
 class ReconnectingServer:
     """A server to which a connection is made on demand. `offers` are its tools as last listed.
 
-    `absence` says why its tools are missing, and is empty if they are not.
+    `absence` is the reason why its tools are missing, and empty if they are not.
 
     `tools_needing_approval` only grows. A tool that needed approval once keeps needing it, even if the server later
     marks it as read-only."""
@@ -145,7 +145,7 @@ class ReconnectingServer:
         return "the attempt was given up" if opening.cancelled() else opening.result()
 
     def reopen(self) -> None:
-        """Starts a new connection at once. Calls on the old one end there."""
+        """Starts a new connection at once. Running calls end on the old connection."""
         self._failures, self._next_attempt_at = 0, 0.0
         if not self._is_closed:
             self._start_opening(0.0)
@@ -240,7 +240,7 @@ WAIT_SECONDS = 3.0
 """How long a run waits for servers that are still connecting; connecting continues in the background."""
 
 FIRST_WAIT_SECONDS = 20.0
-"""How long after a server is first wanted runs wait for it, because `npx` and `uvx` may have to download it."""
+"""How long runs wait for a server after it is first wanted, because `npx` and `uvx` may have to download it."""
 
 CONNECT_GRACE_SECONDS = 60.0
 """Extra time in a tool's time limit, for connecting before the call."""
@@ -275,7 +275,7 @@ class McpServers:
             self._gather(link)
 
     def retry(self, name: str) -> None:
-        """Connects to a server anew, because a person has agreed to it."""
+        """Connects to a server again, after a person has authorized the connection."""
         for link in self._links:
             if link.config.name == name:
                 link.reopen()
@@ -310,7 +310,8 @@ class McpServers:
         return tuple(found)
 
     def missing(self, enabled: frozenset[str] | None = None) -> Mapping[str, str]:
-        """Returns the enabled servers whose tools `tools` left out last, with the reasons, which hold no secrets."""
+        """Returns the enabled servers whose tools were missing in the last result of `tools`, each with the reason. The
+        reasons contain no secrets."""
         return {
             link.config.name: redact(link.absence, secret_values(link.config))
             for link in self._links
@@ -318,7 +319,7 @@ class McpServers:
         }
 
     def instructions(self, enabled: frozenset[str] | None = None) -> Mapping[str, str]:
-        """Returns what the enabled servers that are connected say about the use of their tools, without secrets."""
+        """Returns the instructions of the enabled and connected servers for the use of their tools, without secrets."""
         said = {
             link.config.name: redact(link.instructions, secret_values(link.config))
             for link in self._links

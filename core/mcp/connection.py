@@ -81,7 +81,7 @@ class CallFailed(Exception):
 class Connection:
     """A connection with its own task, as the SDK requires. `is_open` becomes False when the server goes away.
 
-    `is_legacy` begins with `initialize`, the first message of protocol versions before 2026."""
+    With `is_legacy`, the connection begins with `initialize`, the first message of protocol versions before 2026."""
 
     config: McpServerConfig
     is_legacy: bool = False
@@ -153,11 +153,12 @@ class Connection:
 
     @property
     def instructions(self) -> str:
-        """What the server says about the use of its tools."""
+        """The server's instructions for the use of its tools."""
         return (self._client.instructions if self._client is not None else None) or ""
 
     def _unreachable(self, error: BaseException) -> ServerUnreachable:
-        """Returns the error with the reason: of a process that ended, its exit code and last words."""
+        """Returns the error with the reason. For a process that ended, the reason is its exit code and its last line on
+        stderr."""
         while isinstance(error, BaseExceptionGroup):
             error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
         has_ended = isinstance(error, MCPError) and self._is_end(error)
@@ -167,8 +168,8 @@ class Connection:
         )
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Returns the server's tools, from all pages of the list within the limits, after those of ours for its
-        resources and prompts. Raises ServerUnreachable."""
+        """Returns our tools for the server's resources and prompts, then the server's own tools from all pages of the
+        list, within the limits. Raises ServerUnreachable."""
         client = self._reached()
         self.tools_changed.clear()
         try:
@@ -254,7 +255,8 @@ class Connection:
         return await tool_output(result, server=self.config.name, tool=tool, context=context)
 
     def _is_end(self, error: MCPError) -> bool:
-        """Returns whether the connection ended. Many servers use the same code for errors of their own."""
+        """Returns whether the error means that the connection ended. Many servers use the same code for errors of their
+        own."""
         is_sdk = error.message.startswith(("Connection closed", "SSE stream"))
         return error.code == CONNECTION_CLOSED and (self._watch.has_ended or is_sdk)
 
@@ -372,8 +374,9 @@ REASON_CHARACTERS_MAX = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCheck:
-    """The result of `check_server`. `problem` is empty if the server answered; `tools` are the server's own names of
-    the usable tools, `listed` counts all of its tools, and `left_out` names enabled ones that cannot be used."""
+    """The result of `check_server`. `problem` is empty if the server answered. `tools` are the server's own names of
+    the usable tools, `listed` counts all of its tools, and `left_out` describes the enabled tools that cannot be
+    used."""
 
     problem: str = ""
     tools: tuple[str, ...] = ()

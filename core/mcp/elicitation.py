@@ -27,8 +27,8 @@ _MARK = re.compile(r"\[question ([0-9a-f]{16})\]")
 
 @dataclass(slots=True)
 class RunningCall:
-    """A call that waits for its result. `answers` come from users, `asked` are the digests of the questions that the
-    thread has seen, and `questions` are those that the server asks now."""
+    """A call that waits for its result. `answers` are those of users. `asked` are the digests of the questions that
+    were asked in earlier runs of the thread. `questions` are those that the server asks during this call, by digest."""
 
     thread_id: str
     server: str
@@ -73,7 +73,7 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
 
 def question_output(call: RunningCall, output: ToolOutput) -> ToolOutput:
     """Returns the output of a call whose server asked something: the question for users, what the server returned
-    without an answer to it, and what comes next."""
+    without an answer, and what the model should do next."""
     said = "\n\n".join(call.questions.values())
     marks = " ".join(f"[question {digest}]" for digest in call.questions)
     text = (

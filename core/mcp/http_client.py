@@ -41,8 +41,9 @@ def client_factory(config: McpServerConfig, authorize: Authorize | None = None) 
 
 SESSION_FORGOTTEN = -31_001
 HTTP_REFUSED = -31_002
-"""Codes of errors that BoundedTransport creates: the server no longer knows the session, or it refused the request with
-an HTTP status; the error's message is a sentence about it and its data the status."""
+"""Codes of errors that BoundedTransport creates. SESSION_FORGOTTEN: the server no longer knows the session.
+HTTP_REFUSED: the server refused the request with an HTTP status, which is the data of the error. The error's message is
+a sentence."""
 
 REFUSAL_BYTES_MAX = 64 * 1024
 _MEANT = frozenset(
@@ -59,10 +60,10 @@ _MEANT = frozenset(
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Refuses compressed responses, which may unpack to any size, and responses larger than a message may be.
+    """Refuses compressed responses, which may unpack to any size, and responses that are larger than a message may be.
 
     The SDK bounds the events of a stream that it requested, but reads every other response in one piece. It also drops
-    the reason of a refusal, so a refusal of a message to `url` becomes an error response that names it."""
+    the reason of a refusal, so a refusal of a message to `url` becomes an error response that names the reason."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, url: str) -> None:
         self._inner = inner
@@ -79,7 +80,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             body = cast(httpx2.AsyncByteStream, response.stream)
             response.stream = _BoundedBody(body)
         if response.is_error and request.method == "POST" and request.url == self._url:
-            # a refusal gets an error as its body: the server's own one if that is about the request
+            # the body of a refusal becomes an error: the server's own error if that is about the request
             error: ErrorData | None = None
             try:
                 refusal = await response.aread()
@@ -117,7 +118,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 def _refusal(response: httpx2.Response) -> str:
-    """Returns a sentence with the status, when to try again, and where a 401 says how to get authorization."""
+    """Returns a sentence with the status, when to try again, and the address that a 401 response names for
+    authorization."""
     said = f"it answered with the status {response.status_code}"
     wait = clean_line(response.headers.get("retry-after", ""), 40)
     if wait:

@@ -1,4 +1,5 @@
-"""Authorization at MCP servers over HTTP: client credentials, or the consent of a person, whose tokens are kept."""
+"""Authorization at MCP servers over HTTP, with client credentials or with a person's consent, whose tokens are
+stored."""
 
 import asyncio
 import fcntl
@@ -59,7 +60,7 @@ class StoredTokens:
         return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
     def _write(self) -> None:
-        """Replaces the file, which never exists with other permissions or half its content."""
+        """Replaces the file atomically, so that it never has other permissions or only a part of its content."""
         if self._path is None:
             return
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,9 +71,9 @@ class StoredTokens:
         fresh.replace(self._path)
 
     async def lock(self, owner: object) -> Callable[[], object]:
-        """Waits until no other process is refreshing the tokens, but not forever. Returns a function that releases the
-        lock. The lock is also released when its owner ends. Without a file, no other process has the tokens, so nothing
-        is locked."""
+        """Waits at most LOCK_SECONDS_MAX until no other process is refreshing the tokens. Returns a function that
+        releases the lock. The lock is also released when its owner is deleted. Without a file, no other process has the
+        tokens, so nothing is locked."""
         if self._path is None:
             return bool  # does nothing
         lock = os.open(self._path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -139,7 +140,7 @@ class StoredTokens:
 
 
 class _PersonOAuth(OAuthClientProvider):
-    """The consent of a person, whose tokens are stored and refreshed."""
+    """Authorizes requests with the consent of a person. The tokens are stored and refreshed."""
 
     more_scopes: str = ""
     _unlock: Callable[[], object] = bool  # does nothing

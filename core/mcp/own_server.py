@@ -116,8 +116,8 @@ OpenContext = Callable[[], AbstractAsyncContextManager[ToolContext]]
 
 @dataclass(slots=True)
 class ClientSessions:
-    """The tool contexts of client sessions, each with its own sandbox. Clients without a session share one: the one
-    client over stdio, and all clients over HTTP with MCP 2026-07-28, which has no sessions."""
+    """The tool contexts of client sessions, each with its own sandbox. Clients without a session share one context: the
+    only client over stdio, and all clients over HTTP with MCP 2026-07-28, which has no sessions."""
 
     open_context: OpenContext
     _ready: dict[str, asyncio.Future[ToolContext]] = field(default_factory=dict[str, asyncio.Future[ToolContext]])
@@ -131,7 +131,7 @@ class ClientSessions:
         return await self.context(connection.session_id or "", connection.exit_stack)
 
     async def context(self, session_id: str = "", stack: AsyncExitStack | None = None) -> ToolContext:
-        """Returns the context of a session that ends with the stack."""
+        """Returns the context of a session. The session ends when the stack closes."""
         ready = self._ready.get(session_id)
         if ready is None:
             ready = self._ready[session_id] = asyncio.get_running_loop().create_future()
@@ -171,7 +171,7 @@ ARRIVAL_SECONDS = 10.0
 """How long a request's head may take, and the time in which BODY_BYTES_MIN of a body must arrive."""
 BODY_BYTES_MIN = 1024
 BODY_CHECKS_MAX = 30
-"""How many times ARRIVAL_SECONDS a whole body may take."""
+"""How many multiples of ARRIVAL_SECONDS a whole body may take."""
 SHUTDOWN_SECONDS = 2
 """How long running calls may continue after the server begins to stop."""
 
@@ -286,7 +286,7 @@ async def _end_command(prepared: PreparedCall, context: ToolContext) -> None:
     if place == "shell" and name and prepared.tool.effect == "acts" and not is_wait:
         with suppress(ToolError, RunError):
             shell = (await context.sandbox()).shell
-            if isinstance(prepared.params, ExecuteParams):  # it may have found its session busy
+            if isinstance(prepared.params, ExecuteParams):  # it runs under another name if its session was busy
                 name = await session_of_call(shell, prepared.params)
             if name:
                 await shell.terminate(name, keeps_state=True)
@@ -424,8 +424,8 @@ class _HttpConnection(H11Protocol):
         super().data_received(data)
 
     def _check(self) -> None:
-        """Compares what the connection is waiting for with the last check. A handler that does not read is given
-        time."""
+        """Ends the connection if its request has not arrived since the last check. A handler that does not read the
+        body is given time."""
         state = self.conn.their_state.__name__  # of h11, which belongs to uvicorn
         same = (state, self.cycle) == self._seen
         self._seen, self._seen_count = (state, self.cycle), self._seen_count + 1 if same else 0

@@ -41,8 +41,8 @@ def fit_tools(tools: ToolSet) -> ToolSet:
 def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Collection[str]) -> AskModel:
     """Wraps `ask`: if the provider refuses a tool of an MCP server, the model is asked again without that tool.
 
-    The tool is added to `refused`, so later requests leave it out. `own_tools` are never left out. An error that names
-    no tool of a server is raised."""
+    The tool is added to `refused`, so later requests leave it out. `own_tools` are never left out. An error that refers
+    to no tool of a server is raised."""
 
     async def ask_again(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         while True:
@@ -71,7 +71,7 @@ def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Colle
 
 
 def find_refused_tool(detail: str, tools: Sequence[JsonObject], own_tools: Collection[str]) -> JsonObject | None:
-    """Returns the MCP tool that a provider's error names, or gives the position of. Returns None if there is none."""
+    """Returns the MCP tool that a provider's error refers to by its name or position, or None."""
     offered = {_name_of(tool): tool for tool in tools}
     named = [name for name in _QUOTED.findall(detail) if name in offered]
     if not named and (places := [int(one) for one in _PLACE.findall(detail)]):

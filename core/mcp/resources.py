@@ -36,8 +36,8 @@ ItemT = TypeVar("ItemT")
 
 
 async def resource_tools(client: Client, taken: Sequence[Tool]) -> tuple[Tool, ...]:
-    """Returns the tools for what the server has, except those whose names its own tools use. Never raises for what the
-    server answers."""
+    """Returns tools for the resources and prompts of the server, except those whose names its own tools use. Errors of
+    the server are logged, not raised."""
     offered = client.server_capabilities
     found: list[Tool] = []
     if offered.resources is not None:
@@ -61,7 +61,7 @@ async def resource_tools(client: Client, taken: Sequence[Tool]) -> tuple[Tool, .
 async def call_resource_tool(
     client: Client, server: str, tool: str, arguments: JsonObject, context: ToolContext
 ) -> ToolOutput:
-    """Runs one of the tools. Raises ToolError and what the SDK raises."""
+    """Runs one of these tools. Raises ToolError and what the SDK raises."""
     parts: list[Part]
     if tool == LIST_RESOURCES:
         parts = [await _listing(client, str(arguments.get("search") or ""))]
@@ -83,7 +83,8 @@ async def call_resource_tool(
 
 
 async def _listing(client: Client, search: str) -> str:
-    """Returns a line for each resource and template that contains every word of `search`, within the budget."""
+    """Returns a line for each resource and template that contains every word of `search`, up to a number of
+    characters."""
     words = search.lower().split()
     resources, templates = await asyncio.gather(_resources(client), _offered(_templates(client)))
     items = [*resources, *templates]
@@ -114,7 +115,7 @@ def _prompt_line(prompt: Prompt) -> str:
 
 
 async def _offered(asked: Awaitable[list[ItemT]]) -> list[ItemT]:
-    """Returns what the server names, or nothing if it fails or stays silent."""
+    """Returns the list that the server gives, or an empty list if the server fails or does not respond in time."""
     try:
         async with asyncio.timeout(OFFER_SECONDS):
             return await asked

@@ -1,4 +1,5 @@
-"""Repairs results of MCP servers that break the protocol, so that one odd part does not lose the others."""
+"""Repairs results of MCP servers that break the protocol, so that the other parts of a result are not lost with an
+invalid one."""
 
 import json
 from collections.abc import Mapping
@@ -18,10 +19,10 @@ _DISPENSABLE = ("mimeType", "name", "uri")
 
 
 def fit_result(result: dict[str, Any]) -> None:
-    """Replaces the parts of a result that the SDK would reject, and the whole result with them.
+    """Replaces the parts because of which the SDK would reject the whole result.
 
-    A part keeps what can be read of it; otherwise a text part says that it is left out. Results of other requests than
-    calls, prompts and resources are not changed."""
+    A part keeps what can be read of it, or else becomes a text that says that it is left out. Only results of calls,
+    prompts and resources are changed."""
     if "content" in result or "structuredContent" in result:
         content: Any = result.get("content")
         parts = cast(list[Any], content) if isinstance(content, list) else [] if content is None else [content]

@@ -86,7 +86,7 @@ async def tool_output(result: CallToolResult, *, server: str, tool: str, context
 
 
 async def parts_output(parts: Sequence[Part], *, server: str, tool: str, context: ToolContext) -> ToolOutput:
-    """Converts what a resource or prompt consists of, as `tool_output` does."""
+    """Converts the parts of a resource or prompt in the same way as `tool_output`."""
     reading = await _read_parts(parts, _Reading(server, tool, context))
     return ToolOutput(output=reading.text() or "It is empty.", messages=tuple(reading.images))
 

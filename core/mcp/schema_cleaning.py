@@ -19,7 +19,7 @@ DEPTH_MAX = 24
 TEXT_CHARACTERS_MAX = 1_000
 KINDS = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 _parse_pattern: Callable[[str], object] = import_module("re._parser").parse
-"""Checks a pattern in linear time. To compile one of 1,000 characters may take seconds."""
+"""Checks a pattern in linear time. Compiling a pattern of 1,000 characters may take seconds."""
 
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Parameter names that every provider accepts; providers reject the whole request for any other name."""
@@ -41,7 +41,7 @@ class UnusableSchema(ValueError):
 def clean_schema(raw: object) -> JsonObject:
     """Returns a checked copy of a tool's parameter schema; a valid schema keeps its meaning.
 
-    Drops invalid keywords, so the copy may accept more arguments, and references to other documents. Raises
+    Drops invalid keywords and references to other documents, so the copy may accept more arguments. Raises
     UnusableSchema if too little of the schema remains."""
     if not isinstance(raw, dict):
         raise UnusableSchema("its schema is no object")

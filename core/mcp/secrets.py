@@ -17,8 +17,8 @@ _PASSWORD = re.compile(r"://[^/@:\s]*:([^/@\s]+)@")
 
 
 def secret_values(config: McpServerConfig) -> tuple[str, ...]:
-    """Returns the values to redact, longest first: referenced values, headers, variables named like secrets, and
-    passwords and parameters so named in addresses.
+    """Returns the values to redact, longest first: values that replaced references, headers, variables with names like
+    those of secrets, and passwords and such parameters in addresses.
 
     Paths and addresses without a password are not redacted, because useful answers contain them."""
     texts = "\n".join((config.url, *config.args, *config.env.values(), *config.secrets))
@@ -38,7 +38,7 @@ def secret_values(config: McpServerConfig) -> tuple[str, ...]:
 
 
 def _is_place(text: str) -> bool:
-    """Whether the value is an address, or a path of this machine: a secret may begin with a slash, too."""
+    """Whether the value is an address, or a path on this machine. A secret may begin with a slash, too."""
     if not text.startswith(("/", "./", "../", "~/")):
         return _WEB_ADDRESS.match(text) is not None
     with suppress(OSError, ValueError, RuntimeError):

@@ -96,10 +96,10 @@ class OAuthSettings(BaseModel):
 class McpServerConfig(BaseModel):
     """One server. `enabled_tools` and `needs_approval` are patterns of the server's own tool names.
 
-    Only if the server is `trusted` does it count that it marks a tool as read-only when text from outside was read.
-    Otherwise the descriptions of its tools are text from outside themselves.
-    `protocol: legacy` skips the first message of MCP 2026-07-28, for servers that fail on it. `secrets` are the values
-    that `${NAME}` references were replaced by; they are redacted from the server's log."""
+    Once a run has read text from outside, the server's claim that a tool is read-only counts only if the server is
+    `trusted`. The tool descriptions of any other server count as text from outside themselves. `protocol: legacy` skips
+    the first message of MCP 2026-07-28, for servers that fail on it. `secrets` are the values that replaced `${NAME}`
+    references; they are redacted from the server's log."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -137,14 +137,15 @@ class McpServerConfig(BaseModel):
 
 
 def longest_call_seconds(config: McpServerConfig) -> float:
-    """Returns how long a call may take whose server reports progress; each report starts its time limit anew."""
+    """Returns how long a call may take if its server reports progress. Each report restarts the time limit of the
+    call."""
     return min(CALL_SECONDS_MAX, PROGRESS_EXTENSION * config.call_timeout_seconds)
 
 
 def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
     """Returns the servers of a settings file (see `parse_servers`).
 
-    Raises ConfigurationError, also if the file cannot be read."""
+    Raises ConfigurationError if the file cannot be read or is invalid."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -53,8 +53,8 @@ class ListedTool:
 async def usable_tools(
     config: McpServerConfig, listed: "Sequence[Tool]"
 ) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
-    """Returns the enabled tools in the server's order, and the enabled tools left out with the reasons, which are
-    also logged."""
+    """Returns the usable ones of the enabled tools in the server's order, and a description of each one that is left
+    out with the reason, which is also logged."""
     wanted = [one for one in listed if matches_any(one.name, config.enabled_tools)]
     names = tool_names(config.name, (one.name for one in wanted))
     found: dict[str, ListedTool] = {}
@@ -103,9 +103,9 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
 
 
 def reach_of_call(config: McpServerConfig, arguments: JsonObject, *, is_read_only: bool) -> Reach:
-    """Returns the reach of a tool call. The claim that a tool only reads counts for servers the operator trusts.
+    """Returns the reach of a tool call. The claim that a tool only reads counts if the operator trusts the server.
 
-    A call that changes something and does not say where is about what its short arguments name, unless the operator has
+    If a call that changes something names no target, its short arguments count as its targets, unless the operator has
     listed which tools need approval."""
     brings: tuple[Origin, ...] = (("server", config.name),)
     if is_read_only and config.trusted:

@@ -279,7 +279,7 @@ class FilteredStream:
                 self.watch.why = str(item) if isinstance(item, MessageTooLarge) else self.watch.why
                 continue
             if isinstance(item.message, JSONRPCRequest) and item.message.method in _REFUSED:
-                # as for an unknown method; the SDK would answer that the request is invalid
+                # answers as for an unknown method, because the SDK would answer that the request is invalid
                 asked = item.message
                 error = ErrorData(code=METHOD_NOT_FOUND, message=f"{asked.method} is not supported")
                 await self.outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)))
