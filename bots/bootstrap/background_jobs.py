@@ -1,4 +1,4 @@
-"""What a process does again and again: heartbeats, and the deletion of what is too old."""
+"""Jobs that a process repeats, such as the deletion of old data."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class OrphanedRunStore(Protocol):
 
 
 async def repeat(name: str, seconds: float, job: Callable[[], Awaitable[object]]) -> None:
-    """Does the job at once and then every so many seconds, until it is cancelled. Logs what it raises."""
+    """Does the job immediately and then at this interval until cancelled. Logs the exceptions that it raises."""
     while True:
         try:
             await job()

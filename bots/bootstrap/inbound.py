@@ -68,8 +68,8 @@ def build_reception(
     """Builds the receiver of incoming messages.
 
     The caller may still add platforms to `file_sources` and `histories` afterwards. `charge` returns the usage of a
-    model call with its price, for calls outside runs. `upload` posts a file into a thread. `connect_tools` answers
-    `mcp connect`, and `describe_hook` says how a program calls a hook."""
+    model call with its price, for calls outside runs. `upload` posts a file into a thread. `connect_tools` handles the
+    command `mcp connect`, and `describe_hook` returns how a program calls a hook."""
     policy = build_access_policy(settings)
     return ActionReceiver(
         reopen_delivery=stores.deliveries.reopen_delivery,

@@ -36,10 +36,11 @@ OPENAI_PROTOCOL_PROVIDERS = {
 
 Maps the prefix of a model name to the provider's base URL and the environment variable of its API key."""
 SILENCE_SECONDS = 180.0
-"""For how long a response may stop, if it may not take longer to begin."""
+"""How long a response may pause, unless it may take even longer to begin."""
 _REASONING_MODEL = re.compile(r"(?:openai/)?(?:o\d|gpt-[5-9]|codex)(?!.*chat)")
 _NEEDS_THINKING = re.compile(r"expected .?thinking\b|start with a thinking block", re.IGNORECASE)
-"""What Anthropic says if Claude shall think, but not about the calls whose results it gets."""
+"""Matches Anthropic's error for a request with thinking if the calls whose results it contains were made without
+thinking."""
 NO_KEY_MESSAGE = "This agent's model has no API key. Please tell the person who runs this bot."
 NO_MODEL_MESSAGE = "No model is set up yet. Please tell the person who runs this bot."
 
@@ -89,9 +90,9 @@ class ProviderClients:
         return client.stream(request)
 
     def adapt_to_refusal(self, request: ModelRequest, error: ModelRejected) -> bool:
-        """Returns whether to send the request again, because its model takes no images, no tool calls, or none without
-        thinking. From then on, and until the program ends, requests to the model have a note in place of images,
-        describe the tools in their text, or turn its thinking off where others made the last calls."""
+        """Adapts to a model that accepts no images, no tool calls, or no tool calls without thinking. Returns whether
+        to send the request again. Until the program ends, requests to the model then have notes in place of images,
+        describe the tools as text, or turn thinking off if other models made the last calls."""
         if str(error) == NO_IMAGES and request.model not in self._without_images:
             self._without_images.add(request.model)
             log.warning("%s takes no images: %s", request.model, error.detail)
@@ -107,8 +108,8 @@ class ProviderClients:
         return True
 
     def _with_options(self, request: ModelRequest) -> ModelRequest:
-        """Returns the request with the options of its model, which those of the request replace. Calls outside the
-        turns of a run may call no tool."""
+        """Returns the request with the options of its model, which the options of the request override. Requests
+        outside the turns of a run get no `tool_choice`."""
         own = self._settings.model_options.get(request.model, NO_OPTIONS)
         if request.options is None:
             options = own.model_copy(update={"tool_choice": None})
@@ -139,8 +140,8 @@ def missing_key_warnings(agents: Iterable[AgentDefinition], settings: Settings) 
 
 
 def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[str]]:
-    """Returns the settings without models whose key is missing, and a sentence for each. The first fallback that has a
-    key takes the place of a model that has none."""
+    """Returns the settings without the models whose key is missing, and a sentence for each of these. If the key of the
+    main model is missing, the first fallback that has a key takes its place."""
     usable: list[str] = []
     missing: list[str] = []
     for model in settings.models:
@@ -158,8 +159,8 @@ def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[s
 def build_model_client(
     settings: Settings, policy: ContextPolicy = ANY_CONTEXT, metrics: RunMetrics = NO_METRICS
 ) -> ModelClient:
-    """Builds the client of the configured model and its fallbacks. Without a model, only its calls fail. `policy` gives
-    the context windows of the fallbacks.
+    """Builds the client of the configured model and its fallbacks. Without a model, only calls of the client fail.
+    `policy` gives the context windows of the fallbacks.
 
     Raises ConfigurationError if a model has no API key."""
     clients = ProviderClients(settings)

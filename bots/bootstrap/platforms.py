@@ -58,10 +58,10 @@ class Platforms:
     startup_findings: list[str] = field(default_factory=list[str])
 
     async def start(self, stack: AsyncExitStack, *, receives: bool) -> None:
-        """Signs in, and receives messages if `receives` is true. `stack` closes what was started.
+        """Signs in to the platforms, and receives messages if `receives` is true. `stack` closes what was started.
 
-        A platform that refuses its token is left out if the other works, and the startup findings say so. Raises
-        ConfigurationError."""
+        A platform that refuses its token is left out if the other one works, and is named in the startup findings.
+        Raises ConfigurationError."""
         apps = {name: app for name, app in (("slack", self.slack), ("discord", self.discord)) if app is not None}
         refusals: dict[str, TokenRefused] = {}
 
@@ -111,8 +111,8 @@ class Platforms:
         )
 
     async def propose(self, address: Address, text: str, commands: Mapping[str, str], title: str) -> object:
-        """Posts a card whose buttons do what the commands do into a thread, or into a channel, which opens a thread
-        with that title. Raises SurfaceError."""
+        """Posts a card with a button for each of the commands, by label, into a thread, or into a channel, which opens
+        a thread with that title. Raises SurfaceError."""
         return await self._post(address, Notice(markdown=text, commands=commands), title=title)
 
     async def _post(
@@ -181,7 +181,8 @@ async def _no_precondition() -> None:
 
 
 def without_incomplete_slack(settings: Settings) -> tuple[Settings, list[str]]:
-    """Returns the settings without Slack, and a sentence that says what it lacks, if Slack is set up by half."""
+    """If Slack is set up only in part, returns the settings without Slack, and a sentence about what is missing.
+    Otherwise returns the settings unchanged, and no sentence."""
     try:
         _ = settings.slack_mode
     except ConfigurationError as error:
@@ -286,7 +287,7 @@ def reachable_public_url(settings: Settings) -> str:
 
 
 async def wait_for_discord(discord: "DiscordApp", *, is_alone: bool) -> None:
-    """Returns after the connection was closed. Raises ConfigurationError if Discord refuses it for good and no other
+    """Waits until the connection is closed. Raises ConfigurationError if Discord refuses it for good and no other
     platform is served."""
     try:
         await discord.wait()
@@ -311,7 +312,7 @@ def connection_check(app: "SlackApp | DiscordApp") -> ReadinessCheck:
 
 
 def build_slack_installs(settings: Settings, stores: Stores) -> "tuple[TokenStore, InstallFlow]":
-    """Returns what stores the tokens of the workspaces that install the app, and what obtains them."""
+    """Returns the store for the tokens of workspaces that install the app, and the flow that obtains the tokens."""
     from bots.slack.install.flow import InstallFlow
     from bots.slack.install.oauth import OAuthClient
     from bots.slack.install.tokens import TokenCipher, TokenStore

@@ -84,7 +84,7 @@ log = logging.getLogger(__name__)
 
 FindLate = Callable[[Settings], Awaitable[tuple[str, ...]]]
 Jobs = dict[str, tuple[float, Callable[[], Awaitable[object]]]]
-"""What is repeated, by name, with its interval in seconds."""
+"""Jobs to repeat by name, each with its interval in seconds."""
 
 QUIET_SWEEP_SECONDS = 15.0
 NO_LINKS = (
@@ -129,8 +129,8 @@ async def serve(settings: Settings, *, with_worker: bool, find_late: FindLate | 
     """Serves the configured platforms and the HTTP API until cancelled.
 
     `with_worker`: also execute runs in this process. `find_late` is called once the program is ready, and returns
-    sentences about services that will fail. A Slack or a model without all of its keys is left out and named in the
-    log. Raises ConfigurationError if the other settings cannot work."""
+    sentences about services that will fail. If keys of Slack or of a model are missing, Slack or that model is left out
+    and named in the log. Raises ConfigurationError if the other settings cannot work."""
     if not with_worker:
         require_shared_servers(settings)
     settings, slack_problems = without_incomplete_slack(settings)
@@ -157,7 +157,7 @@ async def _add_late(found: Awaitable[tuple[str, ...]], findings: list[str]) -> N
 
 
 def missing_parts(settings: Settings, program: RunningProgram) -> list[str]:
-    """Returns a sentence for each part that is missing, with the command that mends it."""
+    """Returns a sentence for each part that is missing, with the command that adds it."""
     slack, model = program.slack, settings.model
     found = [] if model else ["No model can be used, so runs fail: `threadhand setup` asks for one."]
     if slack is not None and not settings.slack_client_id:
@@ -250,8 +250,8 @@ async def run_program(
     """Context manager: the program runs inside the block.
 
     `with_worker`: execute runs in this process. `with_chat`: receive messages, deliver results and serve HTTP in this
-    process. `queue`: use this queue instead of the queue from the settings, in a function whose sandboxes outlive it.
-    Raises ConfigurationError, with one sentence for each problem, if the program cannot start."""
+    process. `queue` replaces the queue from the settings. It is given in a function at Modal, whose sandboxes outlive
+    the process. Raises ConfigurationError, with one sentence for each problem, if the program cannot start."""
     check_worker_settings(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
     raise_descriptor_limit()
@@ -279,7 +279,7 @@ async def run_program(
             bus=stores.bus,
             sandboxes=sandboxes.provider,
             link_for=links.file_url,
-            stop_run=lambda run_id: reception.stop(run_id),  # it is made after the deliveries
+            stop_run=lambda run_id: reception.stop(run_id),  # `reception` is created below
             status_after_seconds=settings.status_after_seconds,
             metrics=parts.metrics,
         )

@@ -50,7 +50,7 @@ NAMES_AND_NETWORKS = (
     "request names a listed host (SNI). List only networks, or only names, to be strict."
 )
 IDLE_MARGIN_SECONDS = 600
-"""How much longer Modal leaves an idle sandbox than its worker or the janitor do."""
+"""How much longer Modal keeps an idle sandbox than Threadhand itself does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class SandboxDeps:
     """The sandbox provider in use, if any, and descriptions of it for the operator and the model.
 
     `prompt_text` describes the sandbox in the system prompt. `has_browser` is the best guess before the first sandbox
-    starts. `installed_text` tells the model of programs and packages, as far as they are known."""
+    starts. `installed_text` lists programs and packages for the model, as far as they are known."""
 
     name: str
     provider: SandboxProvider | None
@@ -74,7 +74,7 @@ async def build_sandboxes(
 ) -> SandboxDeps:
     """Builds and tests the sandbox provider.
 
-    `records` stores the sandboxes that outlive this process; with `are_left_running` they go on. Raises
+    `records` stores the sandboxes that outlive this process. With `are_left_running`, they keep running. Raises
     ConfigurationError if a sandbox setting is invalid."""
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
@@ -164,7 +164,7 @@ async def build_sandboxes(
 
 
 def confine_parsers(settings: Settings) -> str:
-    """Lets documents and pictures be parsed in jails. Returns a warning if this machine has none."""
+    """Makes this process parse documents and pictures in jails. Returns a warning if this machine cannot run jails."""
     from sandbox.local.jail_requirements import MissingRequirement
     from sandbox.local.parser_jail import require_parser_jail
 

@@ -92,7 +92,7 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
         base_url=settings.image_api_url,
         silence_seconds=DRAWING_SECONDS,
     )
-    # a configured price of 0 says that pictures are free, too; another one is for language models
+    # a configured price of 0 means that pictures are free, too, but any other price is for language models
     unpriced_usd = 0.0 if settings.price_input_per_million_usd == 0 else UNPRICED_PICTURE_USD
     return ImageGenerator(source, settings.image_model, guard, unpriced_usd)
 
