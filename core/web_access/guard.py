@@ -22,8 +22,9 @@ SCHEMES = ("http", "https")
 URL_CHARACTERS_MAX = 4096
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 _LOOKUPS = ThreadPoolExecutor(128, thread_name_prefix="name lookup")
-"""Resolves the names that models and sandboxes choose, so that a slow name server holds up nothing else of the program,
-nor, with so many threads, the other sandboxes. A thread is started only if all are busy."""
+"""Threads that resolve the names which models and sandboxes choose. They are separate, so that a slow name server
+delays nothing else in the program, and so many that it does not delay other sandboxes. A thread is started only if all
+others are busy."""
 
 # private or special addresses that `is_global` accepts in some or all versions of Python, and the metadata service of
 # Azure, 168.63.129.16, whose address is public
@@ -71,9 +72,9 @@ def reached_address(address: IPAddress) -> IPAddress:
 def is_own_address(address: IPAddress) -> bool:
     """Returns whether packets to the address stay on this machine, whichever interface has it.
 
-    Asks the kernel's routing table by connecting a datagram socket, which sends nothing: the source of such packets is
-    their own target. So no list of interfaces can be out of date. Raises OSError if no socket can be opened.
-    """
+    Asks the kernel's routing table by connecting a datagram socket, which sends nothing. If packets stay here, their
+    source is the same as their target. Unlike a list of interfaces, the routing table cannot be out of date. Raises
+    OSError if no socket can be opened."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -153,9 +154,8 @@ class AddressGuard:
     async def addresses(self, host: str, port: int, slots: Semaphore | None = None) -> tuple[str, ...]:
         """Resolves the host and returns its permitted addresses. Connect to these; do not resolve the name again.
 
-        A lookup keeps one of the `slots` until its thread has ended, also if the caller no longer waits. Raises
-        RefusedAddress if no address is permitted, and OSError if the name is unknown.
-        """
+        A lookup occupies one of the `slots` until its thread has ended, even if the caller no longer waits. Raises
+        RefusedAddress if no address is permitted, and OSError if the name is unknown."""
         held = slots or Semaphore()
         await held.acquire()
         lookup = get_running_loop().run_in_executor(_LOOKUPS, _look_up, host, port)

@@ -59,7 +59,7 @@ class _Cost(BaseModel):
 class ImageGenerator:
     """Generates pictures with one image model. Remembers the cost of the last picture.
 
-    A picture of unknown cost counts `unpriced_usd`."""
+    A picture of unknown cost counts as `unpriced_usd`."""
 
     source: ImageModel
     model: str

@@ -18,7 +18,8 @@ _BOILERPLATE_NAMES = re.compile(
     r"(?i)(?:^|[\s_-])(?:cookies?|consent|newsletter|breadcrumbs?|navbar|sidebar|footer|social|popup|modal"
     r"|(share|related|promo|advert|ads?|menu|nav))(?:$|[\s_-])"
 )
-"""Names of what is not part of a text. The grouped ones also name parts of texts, which are not mostly links."""
+"""Ids and classes of elements that are not part of the text. Those in the inner group also occur in the text, so they
+count only for elements that consist of links to a large part."""
 _NAME_CHARACTERS_MAX = 300
 _EDGES = frozenset(("header", "footer", "aside"))
 _PARTS = frozenset(("body", "main", "article"))
@@ -82,12 +83,12 @@ def _find_boilerplate(root: Any, texts: Mapping[Any, _Text], *, is_whole_page: b
             found.add(element)
             left -= text.characters
             walker.skip_subtree()
-    # a page of links has nothing but what is boilerplate on other pages
+    # a page of links consists of what is boilerplate on other pages
     return frozenset(found if left >= whole * _MAIN_SHARE_MIN else ())
 
 
 def _is_named(element: Any, text: _Text) -> bool:
-    """Returns whether the element has a name of what is not part of a text."""
+    """Returns whether the id or a class of the element means that it is not part of the text."""
     names = f"{element.get('id', '')} {element.get('class', '')}"[:_NAME_CHARACTERS_MAX]
     found = _BOILERPLATE_NAMES.search(names) if element.tag not in _PARTS else None
     return found is not None and (not found[1] or text.linked > text.characters * _NAMED_LINKED_SHARE)

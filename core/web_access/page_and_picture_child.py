@@ -1,7 +1,7 @@
-"""The child process that reads one web page or image, as `run_as_child` says; the argument `kind` tells which.
+"""The child process that reads one web page or image (see `run_as_child`). The argument `kind` is `page` or `picture`.
 
-For a page, the output is JSON with its title and its text as Markdown without menus; for an image, a line of JSON and
-then the bytes. If it cannot be read, the output is a line of JSON with the reason."""
+For a page, the output is JSON with its title and its text as Markdown without menus. For an image, the output is a line
+of JSON and then the bytes. If the content cannot be read, the output is a line of JSON with the reason."""
 
 import io
 import sys
@@ -25,7 +25,7 @@ _LOSSLESS_SHARE = 0.4
 
 
 def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits) -> tuple[str, str]:
-    """Returns the page's title and the text of its main part. Both are empty for what is no page."""
+    """Returns the page's title and the text of its main part. Both are empty if the content is no page."""
     try:
         tree = parse_html(content, charset)
     except Unreadable:

@@ -54,7 +54,8 @@ class RapidApi:
     pause_seconds: float = 1.0
 
     async def call(self, provider: Provider, route: str, payload: JsonObject) -> JsonValue:
-        """Calls an endpoint. Raises ToolError for the model, also if the route or a parameter is unknown."""
+        """Calls an endpoint. Raises ToolError with a message for the model, for example if the route or a parameter is
+        unknown."""
         known = provider_file(provider)
         by_path = {one.path: one for one in known.endpoints.values()}
         endpoint = known.endpoints.get(route.strip().lstrip("/")) or by_path.get(route.strip())
