@@ -88,7 +88,7 @@ class KnowledgeFileSync:
         for entry in await self._library.store.entries([scope]):
             if entry.entry_id not in kept and entry.name not in names:
                 await self._library.store.remove(scope, entry.entry_id)
-        if is_complete:  # otherwise the next run tries it again
+        if is_complete:  # otherwise the next run tries again
             self._read[agent_id] = sources
 
 

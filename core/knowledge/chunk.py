@@ -65,7 +65,8 @@ def split_into_chunks(
     same page overlaps by `overlap_tokens`."""
     number, open_chunk = 0, None
     for page in document.pages:
-        # a section shares a chunk with the one before if its text begins with its heading, which a sheet's does not
+        # a section may share a chunk with the one before if its text begins with its heading, unlike the text of a
+        # sheet
         heading, _, _ = page.text.lstrip("# ").partition("\n")
         may_share = page.number is None and (not page.place or page.place in heading)
         if open_chunk is not None and not may_share:

@@ -177,7 +177,7 @@ async def answer_from_document(
         terms = query_terms(*await expand_query(question, ask))
         hits = await store.search(terms, [entry.entry_id], limit=HITS_MAX * 2)
         found = (hit.chunk.number for hit in hits)
-        # the beginning says what the document is; if hits leave room, parts spread evenly are read too
+        # the beginning says what the document is, and if hits leave room, evenly spread parts are read, too
         spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // parts_read_max)])
         chosen = select_parts(parts, [0, *found, *spread], parts_max=parts_read_max)
     partial, failed = await _partial_answers(entry, question, chosen, ask)

@@ -177,9 +177,9 @@ class RunKnowledge:
     async def for_prompt(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
         """Returns the block for the system prompt. The agent's entries get at most half of it, the thread's the rest.
 
-        If the entries fit, they are included whole. Otherwise the block has the passages that match the question's own
-        words, or, if none does, the model's keywords for it, which may be in another language; or the beginnings of the
-        entries if there is no question. Empty without entries."""
+        If the entries fit, they are included in full. Otherwise the block has the passages that match the words of the
+        question. If there are none, it has the passages that match the model's keywords for the question, which may be
+        in another language. Without a question, it has the beginnings of the entries. Empty without entries."""
         keywords = partial(expand_query, question, self.ask)
         agents = await self._retrieved(await self.agents(), [question], tokens_max // 2, otherwise=keywords)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
@@ -203,7 +203,7 @@ class RunKnowledge:
     async def answer(self, name: str, pieces: AsyncIterator[bytes], question: str) -> Answer:
         """Answers a question from a document without adding the document to the thread's knowledge.
 
-        Raises DocumentError, or ModelError, also if no model is configured."""
+        Raises DocumentError, or ModelError, for example if no model is configured."""
         if self.ask is None:
             raise ModelError("There is no model to read documents with.")
         entry = await self.knowledge_base.add(Scope("reading", self.thread_id), name, pieces)

@@ -23,7 +23,8 @@ _ACCENT = re.compile(
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]"  # and vowel marks of Arabic
 )
 _MARKS = re.compile(r"([^\w\s])[^\w\s]{32,}")
-"""More combining marks in a row than any script has, which would take quadratic time, and other long rules."""
+"""Matches more combining marks in a row than any script has, because normalizing them would take quadratic time. Also
+matches other long runs of signs."""
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _WORD_CHARACTERS_MAX = 64
 _STEMS_KEPT = 50_000

@@ -74,8 +74,8 @@ _TEXT_ENDINGS = {
     "eml": (".eml", ".mht", ".mhtml"),
 }
 _BINARY = re.compile(r"\.(pdf|(?:doc|dot|ppt|pps|pot|xlt)[xm]|xls[xmb]|p[op][st]|od[tsp]|epub)")
-"""File names that are ignored if the content is text, because no program opens such a text by its name. Word and Excel
-do open texts, pages and e-mails that are named doc or xls."""
+"""Endings of file names with which a text, an archive or unknown content counts as broken, because programs do not open
+it by such a name. Word and Excel do open texts, pages and e-mails that are named doc or xls."""
 _PAGE = re.compile(
     rb"[\xef\xbb\xbf \t\r\n]*+<(?:(?:!doctype )?html|table|\?xml[^>]*+>\s*+<\?mso-application progid=.Excel)",
     re.IGNORECASE,
@@ -88,8 +88,8 @@ STARTS = {
     b"%PDF-": "pdf",
     b"\x78\x9f\x3e\x22": "winmail",
 }
-"""The first bytes of files. This table and the two below map them to a kind, a container, or the reason why such a file
-is not read."""
+"""Maps the first bytes of a file to its kind, to its container, or to the reason why it is not read. The two tables
+below do the same with names inside containers."""
 _OLE_STREAMS = {
     "EncryptedPackage": "protected",
     "WordDocument": "doc",
@@ -108,7 +108,7 @@ _ZIP_PARTS = {
     "ppt/": "pptx",
     "xl/": "xlsx",
 }
-"""The kind by the first part of a part's name, in lower case."""
+"""The kind by the beginning of the name of a part, in lower case."""
 _MIME_TYPES = {
     b"application/epub+zip": "epub",
     b"application/vnd.oasis.opendocument.text": "odt",

@@ -57,8 +57,8 @@ def detect_encoding(content: bytes, declared: str = "") -> tuple[str, bytes]:
 
 
 def _detect_utf16(content: bytes) -> str | None:
-    """Detects UTF-16 without a byte order mark: in one of the byte orders nearly everything is text, and some of it is
-    ASCII."""
+    """Detects UTF-16 without a byte order mark. Read in the right byte order, nearly everything is text, and some of it
+    is ASCII. Returns None if neither order fits."""
     sample, found = content[: min(len(content), _SAMPLE_BYTES) & ~1], dict[str, int]()
     # not ASCII text with zeros between its words, because pairs of ASCII letters read as East Asian characters
     is_foreign = len(sample.translate(None, _ASCII)) * 5 > len(sample)

@@ -137,7 +137,7 @@ class HtmlReader:
     def read(self, root: Any, skipped: frozenset[Any] = frozenset()) -> list[Block]:
         """Returns the blocks of an element, without the elements in it that are skipped."""
         self._skipped = skipped
-        # these dicts are used, because asking each element for its attributes takes longer than reading it
+        # collected beforehand, because asking each element for its attributes takes longer than reading it
         self._special = {*skipped, *root.xpath("descendant-or-self::*[@style or @hidden or @aria-hidden]")}
         self._opened_by_buttons = {*" ".join(root.xpath("//@aria-controls")).split()}
         self._signs = {
@@ -298,7 +298,7 @@ _WITHOUT_TEXT: dict[str, Callable[[Any], str]] = {
     "option": lambda element: " ☒ " if "selected" in element.attrib else " ☐ ",
     "input": _input_text,
 }
-"""Returns, for each of these elements, what is shown for it besides its text."""
+"""Functions that return what is shown for an element besides its text, by the name of the element."""
 
 
 def _whole_number(written: str | None, default: _Default) -> int | _Default:

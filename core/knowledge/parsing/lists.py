@@ -36,7 +36,8 @@ class ListNumbers:
     restarts: dict[int, int] = field(default_factory=dict[int, int])
 
     def next_marker(self, depth: int, number: int | None = None) -> str:
-        """Counts the next item and returns its number as its level spells it, or a hyphen. `number` overrides it."""
+        """Counts the next item and returns its number as its level writes it, or a hyphen for a list without numbers.
+        `number` overrides the count."""
         if (level := self.levels.get(depth)) is None:
             return "-"
         while self.restarts:

@@ -139,7 +139,7 @@ def _format_date(value: float, units: str, elapsed: str, is_1904: bool) -> str:
         parts = {"h": [count // 3600, count // 60 % 60, count % 60], "m": [count // 60, count % 60], "s": [count]}
         shown = parts[elapsed][: None if "s" in units else -1]
         return "-" * (seconds < 0) + ":".join(f"{part:02}" if at else str(part) for at, part in enumerate(shown))
-    # the format counts 29 February 1900, a day that never existed
+    # spreadsheets count 29 February 1900, a day that never existed
     days = timedelta(days=1 if 0 < value < 60 and not is_1904 else 0)
     moment = (_EPOCH_1904 if is_1904 else _EPOCH) + timedelta(seconds=seconds) + days
     has_time = "h" in units or "s" in units

@@ -73,8 +73,8 @@ class Package:
 
     def root(self, part: str, *, is_needed: bool = False) -> Any:
         """Returns the root of a part, with tags without namespaces, because Strict files have other namespaces. Deleted
-        text and alternatives for old programs are removed. An absent or damaged part is empty, unless it is
-        required."""
+        text and alternatives for old programs are removed. Returns an empty element for an absent or damaged part,
+        unless the part is needed."""
         if part.lower() not in self._parts and not is_needed:
             return _ETREE.Element("absent")
         try:

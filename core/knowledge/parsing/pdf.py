@@ -41,8 +41,8 @@ _EVERYTHING: dict[str, Any] = {
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:
     """Reads a PDF file page by page: text in reading order, tables, form values, annotations and links.
 
-    A page that cannot be read says so if any other page can. Text in scanned pages is recognised for a limited time
-    if Tesseract's data is installed."""
+    A page that cannot be read becomes a note if any other page can be read. Text in scanned pages is recognised for a
+    limited time if Tesseract's data is installed."""
     pages, characters = list[Page](), 0
     left_out = Counter({"embedded file": len(_EMBEDDED.findall(content))})
     for result in _parse_batches(content, limits, **_EVERYTHING):
@@ -174,8 +174,8 @@ def find_tesseract_data() -> Path | None:
 
 
 def _recognise_text(content: bytes, number: int) -> str:
-    """Returns a note with the text of a scanned page. Returns nothing if Tesseract's data is missing or too much time
-    has passed."""
+    """Returns a note with the text of a scanned page, or "" if Tesseract's data is missing or too much time has
+    passed."""
     folder = find_tesseract_data()
     if folder is None or time.process_time() > _OCR_SECONDS_MAX:
         return ""
