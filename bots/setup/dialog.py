@@ -58,8 +58,8 @@ class Dialog(Protocol):
         ...
 
     def show_link(self, title: str, address: str, file: Path) -> None:
-        """Opens a long address in the browser. If there is none, shows the title as a link, and writes `file`, an HTML
-        page that leads there."""
+        """Opens a long address in the browser. Without a browser, shows the title as a link, and writes `file`, an HTML
+        page with the same link."""
         ...
 
 
@@ -80,7 +80,7 @@ class Terminal:
         *lines, last = question.split("\n")
         if lines:
             self.say("\n".join(lines))
-        # the event loop would only note the signal, and the question would wait on
+        # the event loop would only record the signal, and the question would keep waiting
         woken, waker = os.pipe()
         os.set_blocking(waker, False)
         wakeup = signal.set_wakeup_fd(waker)
@@ -114,19 +114,20 @@ def has_browser() -> bool:
 
 
 def _read_answer(prompt: str, woken: int, *, is_secret: bool) -> str:
-    """Reads a line without the terminal's echo, because only this side sees a secret in it before it is shown."""
+    """Reads a line with the terminal's echo switched off, so that a secret in it is recognised before anything is
+    shown."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     decoder = codecs.getincrementaldecoder("utf-8")("ignore")
     dot = "•" if sys.stdout.encoding.lower() == "utf-8" else "*"
     typed = shown = ""
     try:
-        # the echo ends before the question, and what was pasted ahead is kept
+        # the echo is off before the question appears, and what was pasted ahead is kept
         tty.setcbreak(descriptor, termios.TCSADRAIN)
         sys.stdout.write(prompt)
         sys.stdout.flush()
         while True:
-            # a Ctrl-C just before a read would leave the read waiting
+            # selects first, because a read would go on waiting after a Ctrl-C just before it
             select.select([descriptor, woken], [], [])
             keys = ""
             # what is pasted is read as a whole, so that its beginning is not shown either
@@ -187,7 +188,7 @@ def pick(
 ) -> list[str]:
     """Shows the choices with numbers and returns the values of those picked, none if the answer is empty.
 
-    An answer names choices by number, by label, or by a part of a label that only one has. `id_shape` is a pattern of
+    An answer names choices by number, by label, or by a text that only one label contains. `id_shape` is a pattern of
     values that may be typed although they are not listed."""
     while True:
         rows = [f"  {n:>2}  {one.label}" for n, one in enumerate(choices[:ROWS_SHOWN_MAX], 1)]

@@ -21,7 +21,7 @@ class Directory:
 
 
 async def load_directory(client: ServiceClient, settings: Settings) -> Directory:
-    """Returns what the tokens of both platforms reach. What a platform does not tell is missing."""
+    """Returns the workspaces, channels and users that the tokens reach. What a platform does not report is left out."""
     found = Directory()
     if settings.slack_bot_token:
         known = await client.slack(settings, "auth.test", settings.slack_bot_token.get_secret_value())
@@ -45,7 +45,7 @@ async def load_directory(client: ServiceClient, settings: Settings) -> Directory
                 if row.get("type") == _TEXT_CHANNEL:
                     label = f"#{_text(row, 'name')} (Discord, {name})"
                     found.channels.append(Choice(_text(row, "id"), label))
-        # a list of all members takes an intent that the bot does not need
+        # listing all members requires an intent that the bot does not need otherwise
         application = (await client.discord(settings, "/applications/@me")).body
         owner = json_fields(application.get("owner"))
         if _text(owner, "id") and not application.get("team"):

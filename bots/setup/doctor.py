@@ -45,7 +45,7 @@ class _Connection(Protocol):
 
 
 async def run_checks(env_file: Path, *, is_offline: bool = False) -> tuple[Finding, ...]:
-    """Loads the settings and runs all checks. A mistake in the settings is a finding. Changes no data."""
+    """Loads the settings and runs all checks. Reports a mistake in the settings as a finding. Changes no data."""
     try:
         settings = load_process_settings(env_file)
     except ConfigurationError as error:
@@ -62,7 +62,7 @@ async def run_checks(env_file: Path, *, is_offline: bool = False) -> tuple[Findi
 async def check_services(
     settings: Settings, *, is_offline: bool = False, seconds: float = REPORT_SECONDS
 ) -> tuple[Finding, ...]:
-    """Runs all checks of the settings at once. Changes no data. What does not answer in `seconds` is a failure.
+    """Runs all checks of the settings in parallel. Changes no data. A check that takes longer than `seconds` fails.
 
     Connects to the database and Redis, and, unless `is_offline`, to the chat platforms, models, MCP servers, Modal and
     other services that are configured."""
@@ -102,7 +102,7 @@ async def check_services(
 async def find_late(settings: Settings) -> tuple[str, ...]:
     """Returns a sentence for each model and each place in Discord that will fail, for a program that has just started.
 
-    Costs nothing: no model is asked. Says nothing about what does not answer."""
+    Costs nothing, because no model is called. Leaves out services that do not answer."""
     async with open_service_client() as client:
         discord = Check("discord", partial(check_discord, client, settings), "Discord")
         found = await run_in_parallel([*model_checks(client, settings, is_free=True), discord])
@@ -116,7 +116,8 @@ def _sandbox_check(settings: Settings) -> Check:
 
 
 def _mcp_checks(settings: Settings) -> list[Check]:
-    """Returns a check for each MCP server. An invalid list of servers is a finding about the agents' tools."""
+    """Returns a check for each MCP server. Returns none if the list of servers is invalid, which `_check_agents`
+    reports."""
     try:
         servers = load_mcp_server_configs(settings)
     except ConfigurationError:
@@ -152,7 +153,8 @@ def _installed_version(package: str) -> str:
 
 
 def _check_agents(settings: Settings) -> tuple[Finding, ...]:
-    """Checks the agents. An invalid list of MCP servers is the only finding then, because agents refer to it."""
+    """Checks the agents. If the list of MCP servers is invalid, that is the only finding, because agents refer to
+    servers."""
     try:
         servers = [one.name for one in load_mcp_server_configs(settings)]
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""Findings of the doctor: what works, what does not, and how to mend it."""
+"""Findings of the doctor: what works, what does not, and how to fix it."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ class Finding:
     """A line of the report.
 
     `remedy` is a sentence with a command or a link, and empty if no action is needed. `is_untested`: the service did
-    not answer, so that nothing is known about its key."""
+    not answer, so nothing is known about its key."""
 
     state: State
     subject: str

@@ -19,7 +19,8 @@ NONE = "There are no hooks yet."
 
 
 async def describe_hooks(settings: Settings) -> str:
-    """Returns a line for each hook that is armed. Raises ConfigurationError, StorageUnavailable, as all of these do."""
+    """Returns a line for each hook that is armed. Like all functions here, raises ConfigurationError or
+    StorageUnavailable."""
     async with opened_database(settings.storage_url) as database:
         triggers = await SqlSchedules(database).triggers()
     return "\n".join(describe_schedule(one, single_line) for one in triggers if is_hook(one)) or NONE
@@ -27,7 +28,7 @@ async def describe_hooks(settings: Settings) -> str:
 
 async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, task: str) -> str:
     """Arms a hook in the channel (`platform/workspace/channel`) with the rights of the owner, a user there. Returns how
-    it is called."""
+    to call it."""
     platform, _, place = channel.partition("/")
     workspace_id, _, channel_id = place.partition("/")
     if platform not in ("slack", "discord") or not workspace_id or not channel_id or "/" in channel_id:
@@ -50,7 +51,8 @@ async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, t
 
 
 async def try_hook(settings: Settings, name: str) -> str:
-    """Begins the hook's task without a call, as soon as the program looks."""
+    """Begins the hook's task without a call, when the program next looks for due schedules. Returns a sentence about
+    it."""
     async with opened_database(settings.storage_url) as database:
         store = SqlSchedules(database)
         hook = await _find(store, name)

@@ -31,7 +31,7 @@ NO_VECTORS = "Correct THREADHAND_EMBEDDING_MODEL or the key of its provider; wit
 ANSWER_TOKENS = 16
 """The length of the requested answer, which is the smallest that every provider accepts."""
 WINDOW_TOKENS_MAX = 14_000
-"""The length of the request that tries the window, which Threadhand needs at least."""
+"""The most tokens of the request that tests the context window. Threadhand needs a window of at least this size."""
 WINDOW_ANSWER_TOKENS = 200
 WINDOW_SECONDS = 9.0
 CUT_REMEDY = "Raise the window of the service (in Ollama: num_ctx), or set THREADHAND_CONTEXT_TOKENS to its size."
@@ -82,7 +82,7 @@ def check_model_keys(settings: Settings) -> tuple[Finding, ...]:
 
 
 def _key_problem(model: str, settings: Settings) -> Finding | None:
-    """Returns the finding if runs would refuse the model for its key. Ollama, for example, needs none."""
+    """Returns a finding if runs would fail because the model's key is missing. Ollama, for example, needs none."""
     try:
         build_provider_client(model, settings)
     except ConfigurationError as error:
@@ -136,8 +136,8 @@ async def _check_model(client: ServiceClient, model: str, settings: Settings) ->
 
 
 async def _check_window(provider: ProviderClient, model: str, settings: Settings) -> Finding:
-    """Names the window of the model. If its service is the operator's own, asks for a word at the beginning of a long
-    request, because some services cut such requests without an error."""
+    """Returns a finding about the model's context window. If the service is the operator's own, asks about a word at
+    the beginning of a long request, because some services truncate such requests without an error."""
     policy = (await load_model_specs(settings)).context_policy
     limit = policy.limit_of(model)
     known = Finding("note" if limit.source == ASSUMED else "ok", "window", policy.window_text(model))
@@ -171,7 +171,8 @@ async def _check_window(provider: ProviderClient, model: str, settings: Settings
 
 
 async def _accepted_tools(provider: ProviderClient, request: ModelRequest) -> str:
-    """Reads the start of an answer, without tools if the model refuses them, as runs do."""
+    """Reads the start of a response. If the model refuses tools, asks again without them, as runs do. Returns what the
+    model accepts."""
     try:
         async with aclosing(provider.stream(request)) as deltas:
             async for _ in deltas:
@@ -184,7 +185,7 @@ async def _accepted_tools(provider: ProviderClient, request: ModelRequest) -> st
 
 
 async def _refusal(client: ServiceClient, model: str, settings: Settings, error: ModelError) -> Finding:
-    """Names what is wrong: the endpoint, the key, or the name of the model."""
+    """Returns a finding about what is wrong: the endpoint, the key, or the name of the model."""
     status, names = await list_models(client, model, settings)
     endpoint = _endpoint(model, settings)
     if status is None and isinstance(error, ModelUnavailable):

@@ -8,13 +8,13 @@ from bots.setup.findings import Finding, untested
 
 REPORT_SECONDS = 14.0
 CANCEL_SECONDS = 2.0
-"""How long a check that is cut off may take to close its connections."""
+"""How long a check that is cancelled may take to close its connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one service or setting. `name` is what does not answer if the check takes too long, and `remedy` what
-    to do then, unless the usual remedy for networks fits."""
+    """A check of one service or setting. If the check takes too long, the finding says that `name` did not answer, and
+    suggests `remedy`, or else the usual remedy for network problems."""
 
     subject: str
     run: Callable[[], Awaitable[tuple[Finding, ...]]]
@@ -23,7 +23,7 @@ class Check:
 
 
 def in_thread(subject: str, check: Callable[[], Finding | tuple[Finding, ...]], remedy: str = "") -> Check:
-    """Returns the check as one that runs in a thread, because it blocks."""
+    """Wraps a blocking check so that it runs in a thread."""
 
     async def run() -> tuple[Finding, ...]:
         found = await asyncio.to_thread(check)
@@ -35,8 +35,8 @@ def in_thread(subject: str, check: Callable[[], Finding | tuple[Finding, ...]], 
 async def run_in_parallel(checks: Sequence[Check], *, seconds: float = REPORT_SECONDS) -> tuple[Finding, ...]:
     """Returns the findings of all checks in the order of the checks.
 
-    A check that has not ended after `seconds` is a failure that names what did not answer, and so is an exception, of
-    which only the type is named because its message may contain a secret."""
+    A check that has not ended after `seconds` fails with a finding that names what did not answer. A check that raises
+    an exception fails as well. Only the type of the exception is named, because its message may contain a secret."""
     tasks = [asyncio.ensure_future(_guarded(check)) for check in checks]
     if not tasks:
         return ()

@@ -1,4 +1,4 @@
-"""Tries the keys of services with calls that change nothing there."""
+"""Tests the keys of services with calls that change nothing."""
 
 import asyncio
 import json
@@ -62,15 +62,16 @@ class Reply:
 
 @dataclass(slots=True)
 class ServiceClient:
-    """Makes the HTTP calls of the checks. `clock_errors` are this machine's seconds ahead of each service's clock;
-    `own_url`, the program's own address, is no witness of it."""
+    """Makes the HTTP calls of the checks. `clock_errors` are the seconds by which this machine's clock is ahead of each
+    service's clock. The clock at `own_url`, the program's own address, is not compared."""
 
     session: aiohttp.ClientSession
     own_url: str = ""
     clock_errors: list[float] = field(default_factory=list[float])
 
     async def call(self, verb: str, url: str, authorization: str = "", **options: Mapping[str, object]) -> Reply:
-        """`options` are passed to aiohttp: `headers`, `json`, `data`."""
+        """Makes a call and returns the reply, which is empty without a response. `options` are passed to aiohttp:
+        `headers`, `json`, `data`."""
         headers = {**options.pop("headers", {})}
         if authorization:
             headers["Authorization"] = authorization
@@ -163,7 +164,7 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
 
 
 async def check_slack_channels(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
-    """Looks at the allowed channels that are Slack's, if one workspace is served."""
+    """Checks the allowed channels of Slack, if a single workspace is served."""
     ids = [one for one in settings.allowed_channels if one[0].isalpha()]
     token = settings.slack_bot_token.get_secret_value()
     if settings.slack_client_id or not token:
@@ -212,7 +213,8 @@ def _scope_finding(known: Reply, place: str, mode: str) -> Finding:
 
 
 async def _check_app_token(client: ServiceClient, settings: Settings, known: Reply, place: str) -> list[Finding]:
-    """apps.connections.open returns a URL and opens no connection. The URL names the token's app."""
+    """Checks that the two tokens belong to the same app. apps.connections.open opens no connection. It returns a URL
+    that names the token's app."""
     opened = await client.slack(settings, "apps.connections.open", settings.slack_app_token.get_secret_value())
     if problem := _slack_problem(opened, "the app token", place):
         return [problem]
@@ -343,7 +345,7 @@ def _with_overwrites(
 
 
 def check_clock(client: ServiceClient) -> tuple[Finding, ...]:
-    """Compares this machine's clock with those of the services, of which the nearest counts."""
+    """Compares this machine's clock with the clocks of the services. The smallest difference counts."""
     if not client.clock_errors:
         return ()
     error = min(client.clock_errors, key=abs)

@@ -16,7 +16,7 @@ from core.web_access.guard import is_loopback
 
 
 def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
-    """Returns the checks of the web services. Those with a key have a line each."""
+    """Returns the checks of the web services. Each service with a key has its own check."""
     image = partial(_check_image_model, client, settings)
     # services that tell for free whether they accept a key
     verify = "user/tokens/verify"
@@ -40,8 +40,8 @@ def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
 
 
 def list_web_services(settings: Settings, *, is_offline: bool) -> tuple[Finding, ...]:
-    """Says what reaches the web and what is switched off. Leaves out services whose key is tried, which have a line of
-    their own."""
+    """Returns findings about the web services that are used, and about those that are off. Leaves out services whose
+    key is tested, because they have their own findings."""
     tavily, firecrawl = bool(settings.tavily_api_key), bool(settings.firecrawl_api_key)
     services = {
         "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
@@ -68,7 +68,7 @@ def list_web_services(settings: Settings, *, is_offline: bool) -> tuple[Finding,
 
 
 async def _check_image_model(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
-    """Tries the key with the list of models, which is free. Draws nothing."""
+    """Tests the key by requesting the list of models, which costs nothing. Draws nothing."""
     model, own = settings.image_model, settings.image_api_key
     changes: dict[str, object] = {"llm_base_url": settings.image_api_url}
     if own or settings.llm_base_url:

@@ -47,13 +47,13 @@ PROVIDER_PREFIXES = {
     "XAI_API_KEY": "xai/",
 }
 KEYLESS_PREFIX = "ollama_chat/"
-"""The models that are listed if there is no key: those of the Ollama on this machine."""
+"""The prefix of the models that are listed if there is no key. They are those of the Ollama server on this machine."""
 SLACK_CREDENTIALS = {
     "THREADHAND_SLACK_CLIENT_ID": "client_id",
     "THREADHAND_SLACK_CLIENT_SECRET": "client_secret",
     "THREADHAND_SLACK_SIGNING_SECRET": "signing_secret",
 }
-"""The settings that Slack returns when it creates an app, and their names there."""
+"""The settings that Slack returns when it creates an app, and Slack's names for them."""
 SLACK_QUESTIONS = {
     "THREADHAND_SLACK_BOT_TOKEN": "Bot token (xoxb-...)",
     "THREADHAND_SLACK_APP_TOKEN": "App token (xapp-..., Enter: HTTP mode)",
@@ -62,7 +62,7 @@ SLACK_QUESTIONS = {
     "THREADHAND_SLACK_SIGNING_SECRET": "Signing secret (Enter: Socket Mode)",
     "THREADHAND_ENCRYPTION_KEYS": f"Encryption keys ({GENERATE}: adds a new one)",
 }
-# shorter numbers are places in the list
+# shorter numbers are numbers of rows in the list
 _NUMBER = r"\d{15,20}"
 ID_SHAPES = {
     "WORKSPACES": rf"{ANYONE}|{WORKSPACE_ID}|{_NUMBER}",
@@ -83,7 +83,7 @@ class Section:
 
 
 class Wizard:
-    """Holds the keys that were pasted before their question came."""
+    """Asks the questions of all sections, and holds keys that are pasted before the question about them."""
 
     def __init__(self, dialog: Dialog, env_file: Path, client: ServiceClient) -> None:
         self._dialog = dialog
@@ -94,7 +94,7 @@ class Wizard:
     async def run(self) -> int | None:
         """Asks the questions of all sections. Returns the exit code, or None if the program is to start now.
 
-        Saves each section as soon as its keys work, so that an interrupted setup can be taken up again."""
+        Saves each section as soon as its keys work, so that an interrupted setup can be continued."""
         self.say(f"Enter keeps what is there; Ctrl-D leaves. Settings go to\n{self.env_file}")
         title = "the start"
         try:
@@ -131,9 +131,10 @@ class Wizard:
         return load_process_settings(self.env_file)
 
     def read(self, question: str, *, is_secret: bool = False, variables: Collection[str] = ()) -> str:
-        """Returns the answer to any question.
+        """Asks a question and returns the answer.
 
-        Keys of other variables than these are kept for their questions, and the question is asked again."""
+        Keys of variables other than these are kept for their own questions. If the answer has only such keys, the
+        question is asked again."""
         while True:
             answer = self._dialog.ask(question, is_secret=is_secret)
             keys = recognise_keys(answer)
@@ -144,10 +145,11 @@ class Wizard:
                 return answer
 
     def ask(self, text: str, *variables: str, is_secret: bool = False) -> Answers:
-        """Asks for the value of a variable until it is valid. Returns nothing if the answer is empty.
+        """Asks for the value of the first variable until it is valid. Returns an empty dictionary if the answer is
+        empty.
 
-        Further variables are those whose keys are answers too. An address is one of an endpoint if the variable is the
-        key of a model."""
+        Keys of the further variables are answers, too. If the first variable is the key of a model, an address is that
+        of the model's endpoint."""
         if answers := self.take_pasted(variables):
             self.say(f"{text}: pasted before.")
         while not answers:
@@ -173,13 +175,13 @@ class Wizard:
         return self.choose(f"{question} ({'Y/n' if is_yes_usual else 'y/N'})", words)
 
     def choose(self, question: str, words: Mapping[str, ChoiceT]) -> ChoiceT:
-        """Returns the meaning of the word that is the answer. Asks again if the answer is none of the words."""
+        """Asks a question until the answer is one of the words. Returns what the word stands for."""
         while (answer := self.read(question).lower()) not in words:
             self.say(f"Answer with {', '.join(word for word in words if word)}, or press Enter.")
         return words[answer]
 
     def pick(self, question: str, choices: list[Choice], *, id_shape: str = "", is_single: bool = False) -> list[str]:
-        """See `dialog.pick`. There is no question if there is nothing to pick or to type."""
+        """Does the same as `dialog.pick`, but asks nothing if there is nothing to pick or to type."""
         if not choices and not id_shape:
             return []
         return pick(self.say, self.read, question, choices, id_shape=id_shape, is_single=is_single)
@@ -224,7 +226,8 @@ class Wizard:
 
 
 def report(dialog: Dialog, findings: tuple[Finding, ...]) -> bool:
-    """Shows what fails. Returns whether the set-up is done: never if `threadhand doctor` would fail."""
+    """Shows what fails. Returns whether the set-up is done, which it is only if `threadhand doctor` would find no
+    failure."""
     failed = failures(findings)
     for finding in failed:
         dialog.say(str(finding))
@@ -265,7 +268,7 @@ async def ask_model(wizard: Wizard, settings: Settings) -> Answers:
 
 
 async def check_model_and_price(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
-    """Adds the price to the check, because the first call is the moment to look at it."""
+    """Checks the model and reports its price, so that people see the price when they choose the model."""
     found = await check_models(client, settings)
     if failures(found):
         return found
@@ -299,7 +302,7 @@ async def ask_slack(wizard: Wizard, settings: Settings) -> Answers:
         last, alternative = names[-1], "THREADHAND_SLACK_APP_TOKEN"
         answers = {name: text for name, text in created.items() if name in names}
     for name in names:
-        # one of the two says how events come
+        # either of the last two settings decides how events arrive
         if name not in answers and not (name == last and alternative in answers):
             answers |= wizard.ask(SLACK_QUESTIONS[name], name, is_secret=name != "THREADHAND_SLACK_CLIENT_ID")
     return answers
