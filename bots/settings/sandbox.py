@@ -17,7 +17,8 @@ def _check_egress(places: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _target(place: str) -> str:
-    """Returns a name or an IPv4 network in the form that Modal enforces. Modal accepts others, and ignores them."""
+    """Returns a name or an IPv4 network in the form that Modal enforces. Modal accepts other forms, but ignores
+    them."""
     if place == "*":
         return place
     name = (urlsplit(place).hostname or "") if "://" in place else place.partition("/")[0]

@@ -23,8 +23,8 @@ def _split_at_commas(value: object) -> object:
 
 
 def require(check: Callable[[str], object]) -> AfterValidator:
-    """Returns a validator that calls `check` with each text of a value, unless it is empty. `check` raises ValueError
-    for a bad one."""
+    """Returns a validator that calls `check` with each text of a value that is not empty. `check` raises ValueError for
+    an invalid text."""
 
     def validate(value: ValueT) -> ValueT:
         plain = value.get_secret_value() if isinstance(value, SecretStr) else value
@@ -71,7 +71,7 @@ def lowercase(value: object) -> object:
 
 
 def parse_json_object(value: object) -> object:
-    """Parses a text as JSON. Raises ValueError if it is none."""
+    """Parses a text as JSON. Raises ValueError if it is no JSON."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
