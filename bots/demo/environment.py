@@ -42,7 +42,8 @@ SCRIPTED_MODEL = "threadhand/story"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoWorld:
-    """Who and what there is. `agent` is the YAML of the default agent. `changes` replace settings of the program.
+    """The people, channels, agent and settings of the demo. `agent` is the YAML of the default agent. `changes` replace
+    settings of the program.
 
     `has_rate_limits`: the simulated Slack refuses calls above its limits."""
 

@@ -92,7 +92,7 @@ async def _play_stories(
         await handbook_story.play_approval(platform, stage.board, patience_seconds=patience),
     ]
     played.append(await reminder_story.play_reminder(platform, patience_seconds=patience))
-    if stage.script is not None:  # a good model does not do what the page wants, so nothing is asked
+    if stage.script is not None:  # a good model does not obey the page, so there would be no question
         played.append(await trap_page_story.play_trap_page(platform, stage.site_url, patience_seconds=patience))
     if stage.has_browser:
         played.append(await file_stories.play_page(platform, patience_seconds=patience))

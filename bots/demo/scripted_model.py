@@ -1,4 +1,5 @@
-"""Serves scenarios to Threadhand, whose requests join messages that scenarios match one by one."""
+"""Serves scenarios to Threadhand. Splits the joined messages in its requests, because scenarios match single
+messages."""
 
 import json
 import re
