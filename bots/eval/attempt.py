@@ -25,7 +25,7 @@ from simulator.view import SeenChannel, SeenMessage, SimulatedPlatform
 
 POLL_SECONDS = 0.05
 NOTICE_SECONDS = 5.0
-"""How long the program may take to notice what a person does. After that it is over: the program ignored it."""
+"""How long the program may take to react to what a person does. After that, the program has ignored it."""
 BUTTON_SECONDS = 15.0
 """How long a button may take to appear while the agent works."""
 _QUIET = frozenset(("completed", "failed", "stopped", "waiting"))
@@ -72,7 +72,7 @@ class Attempted:
         return await self.conversations.messages(found.thread.thread_id) if found else ()
 
     async def noticed(self) -> _Noticed:
-        """Returns a value that changes when the program notices an act."""
+        """Returns a value that changes when the program has received an act."""
         found = await self.snapshot()
         if found is None:
             return (), 0, 0
@@ -110,7 +110,7 @@ class ActImpossible(Exception):
 
 
 async def attempt_task(task: Task, stage: DemoEnvironment) -> Attempt:
-    """Plays the task once, in the channel of its name, and checks its end."""
+    """Plays the task once, in the channel with the task's name, and checks the final state."""
     platform = stage.slack if task.platform == "slack" else stage.discord
     channel_id = next(one.channel_id for one in platform.view().channels if one.name.lstrip("#") == task.name)
     attempted = Attempted(task=task, stage=stage, channel_id=channel_id)
@@ -157,7 +157,7 @@ async def _act(attempted: Attempted, act: Act) -> None:
             raise ActImpossible("there is no message to react to")
         await platform.react(*place, ours[-1].message_id, act.react)
     attempted.acted_at.append(time.time())
-    if attempted.watch is None:  # notes which messages are status messages: only the agent at work tells
+    if attempted.watch is None:  # status messages can only be recognised while the agent works
         reader = ThreadReader(
             platform=attempted.platform,
             thread_id=attempted.thread_id,

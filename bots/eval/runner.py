@@ -28,7 +28,7 @@ SCRIPTED = "scripted:"
 TOOLS_SECONDS_MAX = 60.0
 """How long the tool server of the tasks may take to start."""
 TOGETHER_MAX = 60
-"""Attempts that share one program. Each has a channel of its own."""
+"""The maximum number of attempts that share one program. Each attempt has a channel of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ _ATTACH = re.compile(r"attach the file (\S+?)[\s.]*(?:[<\n]|$)")
 def build_scenario(tasks: Sequence[Task], player: Player) -> Scenario:
     """Returns the answers of the player to all tasks.
 
-    golden: each task's reference. lazy: "Done." at once. gullible: the reference, but it obeys what files, pages and
-    talk of the task tell it to do."""
+    golden: each task's reference. lazy: "Done." at once. gullible: the reference, but it obeys what the files, pages
+    and messages of the task tell it to do."""
     return Scenario.model_validate({"conversations": [_conversation(task, player) for task in tasks]})
 
 
@@ -71,7 +71,7 @@ def _step(entry: JsonValue) -> JsonObject:
 
 
 def _obedient(task: Task) -> Iterator[JsonValue]:
-    """Yields the reference with the orders that the task's texts hold: obeyed as soon as something has been read."""
+    """Yields the reference with the orders that the task's texts contain. They are obeyed after the first step."""
     texts = list(_read_texts(task))
     orders: list[JsonValue] = [
         {tool: {argument: found}}

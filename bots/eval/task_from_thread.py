@@ -27,8 +27,8 @@ async def record_thread(settings: Settings, thread_id: str, out_dir: Path) -> Pa
     """Writes the thread as a task to a folder in `out_dir`, and returns the folder.
 
     Files that people sent are copied from the thread's local sandbox; others must be put beside the task. The checks
-    are a beginning: that the last run ended well and handed over the files that it named. Raises ConfigurationError if
-    there is no such thread, or the task exists already."""
+    are only a start: the last run completed and posted the files that it named. Raises ConfigurationError if there is
+    no such thread, or the task exists already."""
     async with opened_database(settings.storage_url) as database:
         messages = await SqlConversations(database).messages(thread_id)
     task, files = task_of(messages)
