@@ -52,7 +52,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 class TextFormatter(logging.Formatter):
     """Formats an entry as `time level logger message key=value`, where the keys are the log context.
 
-    Line breaks become ⏎, and characters that a terminal or an editor would obey are escaped. `with_texts`: include the
+    Line breaks become ⏎, and characters that control a terminal or an editor are escaped. `with_texts`: include the
     messages of library exceptions."""
 
     def __init__(self, secrets: Iterable[str] = (), *, with_texts: bool = False) -> None:
@@ -126,7 +126,8 @@ class FloodFilter(logging.Filter):
     """Passes at most LINES_A_MINUTE warnings and errors of one kind in a minute, so that neither a flood of requests
     nor an outage fills the disk.
 
-    The last of these lines says that others are left out; the first one of a later minute says how many were."""
+    The last line that passes says that others are left out. The first line of a later minute says how many were left
+    out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +193,7 @@ def configure_logging(
 def log_uncaught_errors(file: Path | None = None) -> None:
     """Logs uncaught exceptions of the program and its threads, instead of printing their tracebacks to stderr.
 
-    `file` is where the log goes, if it is not stderr, which then names it."""
+    If the log goes to `file`, a line on stderr names the file."""
     previous = sys.excepthook
 
     def of_program(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

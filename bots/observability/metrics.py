@@ -27,7 +27,7 @@ _LONG = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STATUSES = frozenset(HTTPStatus)
-"""A program behind an exposed port may answer with any other number."""
+"""The statuses that have their own label value. A program behind an exposed port may answer with any other number."""
 _STEPS: dict[Step, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "run": ("attempts at runs, by how each ended", ("state", "result"), _LONG),
     "turn": ("turns", ("result",), _LONG),

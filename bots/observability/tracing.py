@@ -30,7 +30,7 @@ _PROVIDERS = {
     "vertex_ai": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""The conventions' names of providers that litellm calls otherwise."""
+"""The names of providers in the conventions, if litellm calls them otherwise."""
 
 log = logging.getLogger(__name__)
 
