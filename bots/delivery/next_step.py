@@ -222,7 +222,8 @@ def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]
 
 
 def final_signs(end: RunEnd) -> dict[str, Reaction | None]:
-    """Returns the reactions that show the end of a run. If a question is open, the request's reaction says so."""
+    """Returns the reactions that show the end of a run. If a question is open, the request gets the reaction for that
+    instead."""
     signs: dict[str, Reaction | None] = dict.fromkeys(end.refs, FINAL_SIGNS.get(end.state))
     if end.state == "asking" and end.has_open_question and end.request_ref in signs:
         signs[end.request_ref] = "asking"

@@ -264,7 +264,8 @@ class Poster:
             await self._post(record, plain, is_final=is_final, pauses_seconds=(0.0,))
 
     async def _post_probe(self) -> None:
-        """Posts a notice about a message that failed. Raises SurfaceError if the platform does not take it."""
+        """Posts a notice about a message that failed. Raises SurfaceError if the platform does not accept the
+        notice."""
         rows = [one for one in await self.plan_deliveries([]) if is_probe(one)]
         ordinal = PROBE_ORDINAL + sum(one.state == "delivered" for one in rows)
         planned = await self.plan_one(DeliveryDraft(slot="notice", ordinal=ordinal, body={}))
@@ -510,5 +511,5 @@ class Poster:
 
 
 def is_probe(delivery: Delivery) -> bool:
-    """Whether this is a notice that was posted to see if the platform takes messages."""
+    """Whether this is a notice that was posted to see if the platform accepts messages."""
     return delivery.slot == "notice" and delivery.ordinal >= PROBE_ORDINAL

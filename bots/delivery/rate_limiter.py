@@ -117,7 +117,8 @@ class RateLimiter:
         self._lines: dict[str, _Line] = {}
 
     async def admit(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float, oversleeps: bool = True) -> None:
-        """Waits until the call may be made. Returns immediately if no limit applies. The widest limit comes first.
+        """Waits until the call may be made. Returns immediately if no limit applies. The widest limit comes first in
+        `allowances`.
 
         Raises SurfaceRateLimited if the wait would exceed `wait_seconds_max`, which `waiting_at_most` changes. If
         `oversleeps` is false, also raises SurfaceRateLimited after a wait during which the process was paused, so that
@@ -138,8 +139,8 @@ class RateLimiter:
             raise _patience(0.0)
 
     async def _pass(self, allowances: Sequence[RateLimit], deadline: float) -> float | None:
-        """Waits for the last limit, then for the one before. Returns how much longer than planned the process slept, or
-        None if nothing had to wait."""
+        """Waits for the last limit, then for the one before it, and so on. Returns how much longer than planned the
+        process slept, or None if it did not have to wait."""
         if not allowances:
             return None
         narrow = allowances[-1]
