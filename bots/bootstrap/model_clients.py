@@ -51,7 +51,8 @@ ProviderClient = OpenAIChatClient | LiteLLMClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelClient:
-    """The configured model: its tool call dialect, a function that calls it, and one that closes its connections."""
+    """The configured model: its tool call dialect, a function that calls it, and a function that closes its
+    connections."""
 
     dialect: Dialect
     ask_model: AskModel

@@ -40,7 +40,7 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
     def price_of(model: str) -> Price | None:
         # a custom endpoint has its own prices, even if its models share their names with known models
         listed = None if settings.llm_base_url else table.prices.get(model)
-        # the configured price is for language models; embeddings are much cheaper, and pictures dearer
+        # the configured price is for language models, but embeddings are much cheaper and pictures more expensive
         has_own_price = model in (settings.embedding_model, settings.image_model)
         return listed if has_own_price else own or listed
 

@@ -155,7 +155,7 @@ async def serve_worker_health(observability: ObservabilityDeps, settings: Settin
     if settings.worker_http_port is None:
         yield 0
         return
-    from bots.web.app import monitoring_app, serve_app  # only where it is served
+    from bots.web.app import monitoring_app, serve_app  # imported only if it is served
 
     app = monitoring_app(observability.health, settings.api_token.get_secret_value())
     async with serve_app(

@@ -450,7 +450,7 @@ class Drain:
         self._until = 0.0
 
     async def close(self, close: CloseWithDrain) -> None:
-        """Closes the part within what is left of the time."""
+        """Closes the part within the remaining time."""
         now = time.monotonic()
         self._until = self._until or now + self._seconds
         await close(drain_seconds=max(0.0, self._until - now))
