@@ -40,7 +40,7 @@ SHAPES: Mapping[str, str] = {
 _SHAPE = re.compile(
     r"(?<![\w.-])(?:" + "|".join(f"(?P<{name}>{shape})" for name, shape in SHAPES.items()) + r")(?![\w.-])", re.ASCII
 )
-# client secrets and signing secrets look alike, so nothing tells which question they belong to
+# client secrets and signing secrets look alike, so their shape does not show which question they belong to
 _NAMELESS_SECRET = re.compile(r"(?<!\w)[0-9a-f]{32}(?!\w)")
 _TERMINAL_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]?|O.)?")
 PASTED_CHARACTERS_MAX = 10_000
@@ -130,7 +130,7 @@ def _read_answer(prompt: str, woken: int, *, is_secret: bool) -> str:
             # selects first, because a read would go on waiting after a Ctrl-C just before it
             select.select([descriptor, woken], [], [])
             keys = ""
-            # what is pasted is read as a whole, so that its beginning is not shown either
+            # pasted text is read as a whole, so that not even its beginning is shown
             while not keys.endswith(("\r", "\n", "\x04")) and select.select([descriptor], [], [], 0)[0]:
                 if not (read := os.read(descriptor, 1)):
                     raise EOFError

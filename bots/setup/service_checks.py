@@ -303,7 +303,7 @@ def _number(value: object) -> int:
 async def _check_channels(
     client: ServiceClient, settings: Settings, guilds: Sequence[Mapping[str, object]], bot_id: str
 ) -> list[Finding]:
-    """Checks the allowed channels that are Discord's; those of Slack begin with a letter."""
+    """Checks the allowed channels of Discord, whose ids are numbers."""
     findings: list[Finding] = []
     own = {str(guild.get("id")): _number(guild.get("permissions")) for guild in guilds}
     for channel_id in settings.allowed_channels:

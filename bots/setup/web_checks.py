@@ -18,7 +18,7 @@ from core.web_access.guard import is_loopback
 def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
     """Returns the checks of the web services. Each service with a key has its own check."""
     image = partial(_check_image_model, client, settings)
-    # services that tell for free whether they accept a key
+    # services with a free call that shows whether a key is accepted
     verify = "user/tokens/verify"
     if settings.cloudflare_account_id:
         verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"

@@ -398,7 +398,7 @@ async def ask_http(wizard: Wizard, _settings: Settings) -> Answers:
 
 
 async def accept(_client: ServiceClient, _settings: Settings) -> tuple[Finding, ...]:
-    """Accepts answers that no service can confirm; their form is checked before."""
+    """Accepts answers that no service can confirm. Their form was checked when they were entered."""
     return ()
 
 
