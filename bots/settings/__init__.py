@@ -90,7 +90,7 @@ class Settings(
             app=self.budget_limit("app_day") if self.allowed_apps else NO_LIMIT,
             channel=self.budget_limit("channel_day"),
             workspace=self.budget_limit("workspace_day"),
-            # a configured price of 0 says that the model is free
+            # a configured price of 0 means that the model is free
             counts_unpriced=self.price_input_per_million_usd is None,
             has_admins=bool(self.admins),
         )
@@ -142,8 +142,8 @@ def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings
 
 
 def with_changes(settings: Settings, answers: Mapping[str, str]) -> Settings:
-    """Returns a copy of the settings with changed values. The keys of `answers` are full variable names; those without
-    the prefix are keys of model providers.
+    """Returns a copy of the settings with changed values. The keys of `answers` are full variable names. A name without
+    the prefix is that of a model provider's key.
 
     Raises ConfigurationError if a setting is unknown or a value is invalid."""
     own = {name: text for name, text in answers.items() if name.startswith(PREFIX)}

@@ -82,7 +82,7 @@ class ModelSettings(BaseModel):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The model and its fallbacks, each once; empty if no model is chosen."""
+        """The model and its fallbacks, without duplicates. Empty if no model is chosen."""
         return tuple(dict.fromkeys(filter(None, (self.model, *self.fallback_models))))
 
     def budget_limit(self, name: str) -> Limit:

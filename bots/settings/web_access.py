@@ -6,7 +6,7 @@ from bots.settings.validation import NO_SECRET, Endpoints, Networks, ProxyUrl, S
 
 
 class WebAccessSettings(BaseModel):
-    """Part of `bots.settings.Settings`. A service without its key is off, unless it works without one."""
+    """Part of `bots.settings.Settings`. A service that needs a key is off without it."""
 
     tavily_api_key: SecretStr = NO_SECRET
     tavily_api_url: ServiceUrl = "https://api.tavily.com"
