@@ -53,7 +53,7 @@ def trap_page_prompt(site_url: str) -> str:
 async def play_trap_page(
     platform: SimulatedPlatform, site_url: str, *, patience_seconds: float = PATIENCE_SECONDS
 ) -> PlayedStory:
-    """Plays the story: presses "Deny" on the card for what the page wants.
+    """Plays the story: presses "Deny" on the card that asks about what the page wants.
 
     Raises StoryBroken if an expected result does not appear in time."""
     started, person = time.monotonic(), person_on(platform)
