@@ -54,9 +54,10 @@ def start_text(task: Task) -> str:
 
 
 def _step(entry: JsonValue) -> JsonObject:
-    """Converts an answer of a reference: a text, one object of calls by tool, or a list of such objects.
+    """Converts one response of a reference: a text, an object with calls by tool, or a list of such objects.
 
-    Beside the calls, `text` is what the model writes and `delay_seconds` how long it takes."""
+    Besides the calls, an object may have `text`, which the model writes, and `delay_seconds`, the time that it
+    takes."""
     if isinstance(entry, str):
         return {"text": entry, "chunk_characters": 400}
     step: JsonObject = {"chunk_characters": 400}

@@ -52,7 +52,7 @@ def copy_uploads(sandboxes: Path, thread_id: str, names: Collection[str], folder
 
 
 def task_of(messages: Sequence[Message]) -> tuple[JsonObject, tuple[str, ...]]:
-    """Returns the content of the `task.yaml`, and the names of the files that it needs beside it.
+    """Returns the content of the `task.yaml`, and the names of the files that belong beside it.
 
     Raises ConfigurationError if no person says anything in the thread."""
     acts = [act for one in messages if one.type == "user" for act in _acts(one)]
