@@ -143,7 +143,7 @@ class Metrics:
     def text(self, backlog: Backlog | None) -> bytes:
         """Returns all metrics in the Prometheus text format.
 
-        Pass None as `backlog` if the database is unavailable; the gauges read from it then become NaN."""
+        `backlog` is None if the database is unavailable. The gauges that are read from the database then become NaN."""
         self._backlog.show(backlog)
         return generate_latest(self.registry)
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_tracing(endpoint: str, metrics: RunMetrics) -> AsyncGenerator["RunTracing"]:
-    """Context manager: inside the block, what is measured goes to `metrics`, and as spans to `endpoint`, for example
+    """Context manager: inside the block, measurements go to `metrics`, and as spans to `endpoint`, for example
     `http://host:4318`.
 
     Raises ConfigurationError if the optional dependency `threadhand[otel]` is not installed."""
