@@ -38,7 +38,7 @@ class Part:
 
 
 def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> list[Part]:
-    """Groups chunks into parts of bounded size; a chunk over the limit becomes its own part."""
+    """Groups chunks into parts of bounded size. A chunk over the limit becomes a part of its own."""
     parts, held, tokens = list[Part](), list[Chunk](), 0
     for chunk in chunks:
         if held and tokens + chunk.tokens > tokens_max:
@@ -265,7 +265,7 @@ async def _partial_answers(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(read(part)) for part in parts]
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors  # the first one has cancelled the others
+        raise errors.exceptions[0] from errors  # the first error has cancelled the other tasks
     found = [task.result() for task in tasks]
     if failures:
         log.warning("%d of %d parts of a document were not read", len(failures), len(parts))

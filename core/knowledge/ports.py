@@ -29,7 +29,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDraft:
-    """A new entry. `content_hash` is the SHA-256 of the file's bytes and identifies the entry; the name does not."""
+    """A new entry. It is identified by `content_hash`, the SHA-256 of the file's bytes, and not by its name."""
 
     name: str
     kind: DocumentKind

@@ -70,7 +70,8 @@ async def expand_query(question: str, ask: Ask | None, *, found: str = "") -> tu
 
 
 def parse_keywords(answer: str) -> tuple[str, ...]:
-    """Returns the keywords of an answer that is or contains JSON, possibly truncated; else an empty tuple."""
+    """Returns the keywords in a response that is or contains JSON, which may be truncated. Returns an empty tuple
+    without JSON."""
     said = first_json_object(answer)
     lists = [said.get("keywords_zh"), said.get("keywords_en")]
     words = [word for one in lists if isinstance(one, list) for word in cast(list[object], one)]
@@ -81,7 +82,8 @@ def parse_keywords(answer: str) -> tuple[str, ...]:
 
 
 def first_json_object(answer: str, *, keeps_cut_text: bool = False) -> dict[str, object]:
-    """Returns the first JSON object in a text, even if truncated or in a code fence; an empty dict if there is none."""
+    """Returns the first JSON object in a text, even if it is truncated or in a code fence, or an empty dictionary if
+    there is none."""
     mode = "trailing-strings" if keeps_cut_text else True
     start = answer.find("{")
     if start < 0:

@@ -54,7 +54,7 @@ async def retrieve_passages(
     if not ranked and otherwise is not None and any(map(str.strip, texts)):
         ranked = await _ranked(entries, await otherwise(), store, semantics)
     if not ranked:
-        # the beginnings of the entries in equal shares; later entries also get tokens that earlier ones leave
+        # the beginnings of the entries in equal shares; what earlier entries do not use goes to later ones
         passages, room = list[Passage](), tokens_max
         for at, entry in enumerate(entries):
             share = room // (len(entries) - at)
@@ -184,7 +184,8 @@ _CHINESE_CONVERSATION = replace(
 
 
 def render_passages(passages: Sequence[Passage], *, chinese: bool, is_conversation: bool = False) -> str:
-    """Renders passages under their source, in the language of the question, marked as data; "" for none."""
+    """Renders passages under their sources, in the language of the question, marked as data. Returns "" for no
+    passages."""
     if not passages:
         return ""
     words = _CHINESE if chinese else _ENGLISH

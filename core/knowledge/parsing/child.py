@@ -34,7 +34,7 @@ def limit_this_process(limits: ParseLimits) -> None:
         (resource.RLIMIT_FSIZE, (0, 0)),
         (resource.RLIMIT_CORE, (0, 0)),
     ):
-        # macOS refuses RLIMIT_AS; an existing lower hard limit is enough
+        # macOS refuses RLIMIT_AS, and a lower hard limit may be set already
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, value)
     sys.setrecursionlimit(_DEPTH_MAX)
@@ -98,8 +98,8 @@ _OLE_STREAMS = {
     "Book": "xls",
     "__properties_version1.0": "outlook",
 }
-"""The kind by the name of a stream in an OLE container. Old Office files are such containers, and so are new ones with
-a password."""
+"""The kind by the name of a stream in an OLE container. Old Office files are OLE containers, and so are new Office
+files with a password."""
 _ZIP_PARTS = {
     "xl/workbook.bin": "binary_workbook",
     "index/document.iwa": "apple",

@@ -73,7 +73,7 @@ def _detect_utf16(content: bytes) -> str | None:
 
 
 def _detect_legacy(content: bytes) -> str:
-    """Returns an encoding older than Unicode. It is the Western European one unless another is likely."""
+    """Returns an encoding older than Unicode: the Western European one, unless another encoding is likely."""
     import chardet  # takes 2 MB, which a process saves until it reads a text that is not Unicode
 
     first = _HIGH_BYTE.search(content)
@@ -88,7 +88,7 @@ def _detect_legacy(content: bytes) -> str:
         return western
     if encoding in _LATIN:
         return encoding
-    # other scripts do not put their letters into words of ASCII letters, where only accented letters occur
+    # only accented letters occur inside words of ASCII letters, not letters of other scripts
     text = sample.decode(encoding, "ignore")
     inside = len(_FOREIGN_LETTER_IN_ASCII_WORD.findall(text))
     return western if inside * 2 > len(_FOREIGN_LETTER.findall(text)) else encoding

@@ -54,7 +54,7 @@ def _parts(message: MIMEPart, limits: ParseLimits) -> Iterator[MIMEPart]:
     parts = [inner for part in message.iter_parts() for inner in _parts(part, limits)]
     if message.get_content_subtype() == "alternative" and (texts := [part for part in parts if _is_text(part)]):
         sizes = [_count_characters(part, limits) for part in texts]
-        # the first version is the plainest, which may only say that the program cannot show HTML
+        # the first version is the plainest, but may be only a note that the program cannot show HTML
         best = next(at for at, size in enumerate(sizes) if size >= max(sizes) * _STUB_SHARE)
         others = {*texts} - {texts[best]}
         parts = [part for part in parts if part not in others]

@@ -149,8 +149,8 @@ def repeat_merged_cells(rows: Iterable[Sequence[Cell]]) -> Iterator[list[str]]:
 
 def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = None) -> str:
     """Renders rows as a Markdown table with the first row as header. Skips empty rows and trailing empty columns.
-    Raises Unreadable if the table is too large. A row is at most doubled in size, so that one wide row does not
-    multiply the table."""
+    Raises Unreadable if the table is too large. Padding at most doubles a row, so that one wide row does not multiply
+    the size of the table."""
     limits = limits or ParseLimits()
     kept, cells, characters = list[list[str]](), 0, 0
     for row in rows:
@@ -172,7 +172,8 @@ def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = Non
 
 
 def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
-    """Returns a page that lists what is not shown of the file, or nothing. `counts` has singular names."""
+    """Returns a page that lists what is left out of the file, or an empty tuple if nothing is. `counts` has singular
+    names."""
     named = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in sorted(counts.items()) if count]
     verb = "is" if sum(counts.values()) == 1 else "are"
     listed = ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])

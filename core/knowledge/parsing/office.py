@@ -123,7 +123,7 @@ class Package:
         raise Unreadable("broken")
 
     def document(self, kind: DocumentKind, pages: Iterable[Page]) -> Document:
-        """Returns the document. Its first page says what is left out."""
+        """Returns the document. If something is left out, the first page lists it."""
         pages = tuple(pages)
         title = self.root("docProps/core.xml").xpath("string(title)") or self.root("meta.xml").xpath("string(//title)")
         return Document(title=title.strip(), kind=kind, pages=(*name_left_out(self.left_out), *pages))

@@ -29,7 +29,7 @@ _NOTE = (
 
 
 def read_old_format(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
-    """Reads the file, one page per heading or slide. Notes what the library does not distinguish."""
+    """Reads the file, one page per heading or slide. Adds a note about what the library does not distinguish."""
     left_out = (Page(None, "Left out", _NOTE),)
     if kind == "rtf":
         left_out = name_left_out(Counter(_UNREAD_NAMES[unread[1]] for unread in _UNREAD.finditer(content)))

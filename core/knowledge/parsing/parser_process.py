@@ -176,11 +176,11 @@ async def spool_to_file(
 async def parse_document(
     file: bytes | IO[bytes], *, name: str, limits: ParseLimits | None = None, wanted_page: int = 1
 ) -> Document:
-    """Parses a file, an open one from its current position. `name` only distinguishes text formats. An archive is read
-    as the list of its files, and the file that is its `wanted_page`.
+    """Parses a file. An open file is read from its current position. `name` only distinguishes text formats. An archive
+    is read as the list of its files, and the file that is its `wanted_page`.
 
-    Raises DocumentError with a message for people. The child process has ended by the time the call returns or raises.
-    """
+    Raises DocumentError with a message for people. The child process has ended by the time the call returns or
+    raises."""
     limits = limits or ParseLimits()
     arguments: dict[str, object] = {"name": name[-200:], "wanted_page": wanted_page}
     bytes_max = limits.text_characters_max * _BYTES_PER_CHARACTER

@@ -190,7 +190,8 @@ def _recognise_text(content: bytes, number: int) -> str:
 
 
 def write_textless_pages(content: bytes, limits: ParseLimits, *, first: int, count: int) -> None:
-    """Writes a line with the number and the drawing of each page without text, and one with the number of all pages."""
+    """Writes a line with the number and the image of each page without text, and then a line with the number of all
+    pages."""
     last = 0
     for result in _parse_batches(content, limits):
         for page in result.pages:

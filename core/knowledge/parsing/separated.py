@@ -26,7 +26,7 @@ _ROW_CHARACTERS, _CELL_CHARACTERS = 2, 3
 def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
     """Reads a CSV or TSV file as one table, whose title lines come first. Detects the delimiter of a CSV file.
 
-    Of a file that is too large, reads the first rows and says so."""
+    If the file is too large, reads only the first rows, and adds a page with a note."""
     csv.field_size_limit(_CELL_CHARACTERS_MAX)
     encoding, mark = detect_encoding(content)
     text = io.TextIOWrapper(io.BytesIO(content[len(mark) :]), encoding, "replace", newline="")
