@@ -68,11 +68,11 @@ class ImageGenerator:
     _last: Usage | None = None
 
     async def draw(self, prompt: str, picture: Picture | None = None, *, spent: Callable[[str, Usage], None]) -> bytes:
-        """Returns a new picture, or the given one edited as the prompt says. Raises ToolError for the model.
+        """Returns a new picture, or the given picture edited as the prompt says. Raises ToolError with a message for
+        the model.
 
-        Calls `spent` with the model and the cost, even if the response has no usable picture. A request that
-        timed out or was cancelled counts as much as the last picture, because a picture may have been generated.
-        """
+        Calls `spent` with the model and the cost, even if the response has no usable picture. A request that timed out
+        or was cancelled counts as much as the last picture, because a picture may have been generated."""
         given = picture.content if picture is not None else None
         try:
             told = await self.source.draw(self.model, prompt, given)
@@ -102,7 +102,7 @@ class ImageGenerator:
         raise ToolError(_UNKNOWN)
 
     def _likely(self, prompt: str) -> Usage:
-        """Returns the estimated usage of an unanswered request: that of the last picture, if there is one."""
+        """Returns the estimated usage of a request without a response: that of the last picture, if there is one."""
         return self._last or self._priced(Usage(input_tokens=count_text(prompt)))
 
     def _priced(self, usage: Usage) -> Usage:
