@@ -276,7 +276,7 @@ async def change_schedule_by(
 
 
 async def why_not_saved(store: Schedules, changed_id: str, limits: ScheduleLimits) -> str:
-    """Returns why a new schedule, or a change of one, was not stored."""
+    """Returns why a new schedule, or the change of a schedule, was not stored."""
     found = await store.find(changed_id) if changed_id else None
     if changed_id and found is None:
         return f"`{changed_id}` was deleted just now."

@@ -284,10 +284,10 @@ Strategy = Literal["ordered", "parallel", "sequential"]
 
 
 def must_wait_for(earlier: PreparedCall, later: PreparedCall, strategy: Strategy) -> bool:
-    """Returns whether a call must not start before an earlier call of the same answer has ended.
+    """Returns whether a call must not start before an earlier call of the same response has ended.
 
-    With `ordered`, only reads overlap. With `parallel`, calls on different subjects overlap, too; with `sequential`
-    nothing does."""
+    With `ordered`, only reads overlap. With `parallel`, calls on different subjects overlap, too. With `sequential`,
+    nothing overlaps."""
     if strategy == "sequential":
         return True
     if earlier.tool.effect == "reads" and later.tool.effect == "reads":

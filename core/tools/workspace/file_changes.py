@@ -76,8 +76,8 @@ _LOOKALIKES = str.maketrans(
         **dict.fromkeys("\t\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000", " "),
     }
 )
-"""Characters that models write in place of others that look like them. Each becomes one character, so that places stay
-the same."""
+"""Characters that models write in place of others that look like them. Each is replaced by a single character, so that
+positions stay the same."""
 
 
 class CreateParams(FilePathParams):

@@ -182,9 +182,8 @@ async def read_numbered_lines(
     """Yields each line of a file's pieces: its number, counted from 1, and its text with the line break.
 
     A line longer than `line_characters_max` is yielded in several pieces with the same number. Lines before
-    `start_line` are skipped in batches; each batch yields the number of its last line with an empty text. Raises
-    ToolError if the file is binary.
-    """
+    `start_line` are skipped in batches, each of which yields the number of its last line with an empty text. Raises
+    ToolError if the file is binary."""
     decoder: codecs.IncrementalDecoder | None = None
     number, rest = 1, ""
     async for piece in pieces:

@@ -20,7 +20,7 @@ class TextEncoding:
     def encode(self, text: str, path: str) -> bytes:
         """Returns the bytes of a text. Bytes that could not be decoded are written as they were.
 
-        Raises ToolError if the encoding lacks characters; no replacement is written."""
+        Raises ToolError if the encoding lacks characters, and replaces none."""
         try:
             return self.mark + text.encode(self.name, "surrogateescape")
         except UnicodeEncodeError as error:
