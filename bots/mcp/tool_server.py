@@ -38,7 +38,8 @@ FENCE = 1
 
 
 async def serve_tools_over_mcp(settings: Settings, *, http_port: int | None) -> None:
-    """Serves one client on stdin and stdout until it disconnects; with a port, serves HTTP until cancelled.
+    """Serves one client on stdin and stdout until it disconnects. If a port is given, serves HTTP on it until
+    cancelled.
 
     HTTP clients need the API token. The sandbox and its files are deleted at the end. Raises ConfigurationError."""
     failpoints.arm(settings.failpoints)

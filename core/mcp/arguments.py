@@ -75,7 +75,7 @@ class _Check:
 
 
 def find_problems(schema: JsonValue, value: JsonValue) -> list[str]:
-    """Returns sentences for the model about arguments that do not fit the schema; an empty list if all fit.
+    """Returns sentences for the model about arguments that do not fit the schema, or an empty list if all fit.
 
     Never rejects valid arguments. Regular expressions, negations and other costly or rare rules are left to the server.
     Returns an empty list if validation takes too long."""

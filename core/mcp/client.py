@@ -124,7 +124,7 @@ class ReconnectingServer:
         if self._is_closed:
             return "this program is about to end"
         if self._connection is not None and self._is_suspect:
-            # the server did not answer a call; abandon the connection if it still does not answer
+            # the server did not answer a call, so the connection is abandoned if it still does not answer
             suspect, self._is_suspect = self._connection, False
             try:
                 async with asyncio.timeout(PROBE_SECONDS):
@@ -237,7 +237,7 @@ class ReconnectingServer:
 
 
 WAIT_SECONDS = 3.0
-"""How long a run waits for servers that are still connecting; connecting continues in the background."""
+"""How long a run waits for servers that are still connecting. They go on connecting in the background."""
 
 FIRST_WAIT_SECONDS = 20.0
 """How long runs wait for a server after it is first wanted, because `npx` and `uvx` may have to download it."""
@@ -247,7 +247,7 @@ CONNECT_GRACE_SECONDS = 60.0
 
 
 class McpServers:
-    """The configured servers. Construction does no I/O; a server is started when its tools are first needed.
+    """The configured servers. Construction does no I/O. A server is started when its tools are first needed.
 
     Servers over stdio see only PATH, HOME and LANG of `host_environment`."""
 
@@ -283,8 +283,8 @@ class McpServers:
     async def tools(self, enabled: frozenset[str] | None = None) -> tuple[Tool[Any], ...]:
         """Returns the tools of the servers that are reachable now.
 
-        `enabled` holds names of servers and globs of tool names as the model sees them; None enables all tools. A
-        server that fails or is slow is left out and logged once; it never raises. Tools that may change data ask for
+        `enabled` holds names of servers and globs of tool names as the model sees them. None enables all tools. A
+        server that fails or is slow is left out and logged once, and never raises. Tools that may change data ask for
         approval."""
         wanted = [link for link in self._links if _is_wanted(link.config.name, enabled)]
         tasks = [self._gather(link) for link in wanted]
@@ -328,7 +328,7 @@ class McpServers:
         return {name: text for name, text in said.items() if text}
 
     def needs_approval(self, tool_name: str) -> bool:
-        """Returns whether a person must approve a call of this tool; False for tools of our own.
+        """Returns whether a person must approve a call of this tool. False for tools of our own.
 
         A tool that its server no longer lists needs approval if any tool of that server does."""
         for link in self._links:
@@ -357,7 +357,7 @@ class McpServers:
 
 
 def _is_wanted(server: str, enabled: frozenset[str] | None) -> bool:
-    """Returns whether any tool of the server can be enabled; a server without enabled tools is never started."""
+    """Returns whether any tool of the server can be enabled. A server without enabled tools is never started."""
     if enabled is None:
         return True
     start = tool_name_prefix(server)

@@ -322,7 +322,7 @@ async def serve_http(
     token: str = "",
     on_ready: Callable[[str], None] = lambda _url: None,
 ) -> None:
-    """Serves clients over streamable HTTP until cancelled; calls `on_ready` with the URL once it accepts requests.
+    """Serves clients over streamable HTTP until cancelled. Calls `on_ready` with the URL once it accepts requests.
 
     Raises ConfigurationError for a public address without a token, or if the address cannot be bound."""
     if host not in LOOPBACK and not token:

@@ -128,7 +128,7 @@ async def _read_resource(resource: TextResourceContents | BlobResourceContents, 
 
 
 async def _save_file(encoded: str, said_type: str, what: str, reading: _Reading) -> None:
-    """Saves a part as a file of the workspace, and tells the model its path."""
+    """Saves a part as a file of the workspace, and adds a line with the path to the output."""
     kind = clean_line(said_type, 80)
     about = f"{what}, {kind}, {_size(encoded)} bytes"
     if reading.files_saved >= FILES_MAX:

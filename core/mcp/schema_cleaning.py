@@ -22,7 +22,7 @@ _parse_pattern: Callable[[str], object] = import_module("re._parser").parse
 """Checks a pattern in linear time. Compiling a pattern of 1,000 characters may take seconds."""
 
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""Parameter names that every provider accepts; providers reject the whole request for any other name."""
+"""Matches parameter names that every provider accepts. Providers reject the whole request for any other name."""
 
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _LISTED = frozenset((*_COMBINED, "prefixItems", "items"))
@@ -63,7 +63,7 @@ def clean_schema(raw: object) -> JsonObject:
 def rename_parameters(schema: JsonObject) -> tuple[JsonObject, Mapping[str, str]]:
     """Returns the schema with parameter names that every provider accepts, and maps each new name to the server's own.
 
-    `$filter` becomes `filter`, and `first name` becomes `first_name`; the description keeps the server's name."""
+    `$filter` becomes `filter`, and `first name` becomes `first_name`. The description keeps the server's name."""
     properties = schema.get("properties")
     names = list(properties) if isinstance(properties, dict) else []
     renamed: dict[str, str] = {}

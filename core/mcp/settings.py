@@ -159,8 +159,8 @@ def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfi
 def parse_servers(text: str, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
     """Returns the servers of a settings file: a mapping `servers` (or `mcpServers`) from names to definitions.
 
-    `${NAME}` in a command, argument, variable, address or header is filled from `secrets`; `${NAME:-text}` falls back
-    to the text. Raises ConfigurationError, whose message holds no values."""
+    `${NAME}` in a command, argument, variable, address or header is replaced by the value in `secrets`, and
+    `${NAME:-text}` by the text if there is no value. Raises ConfigurationError, whose message holds no values."""
     configs = tuple(_server(name, entry, secrets) for name, entry in _entries(text).items())
     for one, other in permutations(configs, 2):
         if tool_name_prefix(other.name).startswith(tool_name_prefix(one.name)):

@@ -53,8 +53,8 @@ class ListedTool:
 async def usable_tools(
     config: McpServerConfig, listed: "Sequence[Tool]"
 ) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
-    """Returns the usable ones of the enabled tools in the server's order, and a description of each one that is left
-    out with the reason, which is also logged."""
+    """Returns the enabled tools that can be used, in the server's order, and a description of each enabled tool that is
+    left out, with the reason. Also logs these descriptions."""
     wanted = [one for one in listed if matches_any(one.name, config.enabled_tools)]
     names = tool_names(config.name, (one.name for one in wanted))
     found: dict[str, ListedTool] = {}

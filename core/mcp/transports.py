@@ -169,7 +169,7 @@ async def _read(
 
 
 def parse_message(raw: bytes) -> JSONRPCMessage | None:
-    """Parses one line. A malformed response becomes an error response; returns None for any other invalid line."""
+    """Parses one line. A malformed response becomes an error response. Returns None for any other invalid line."""
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(raw, by_name=False)
     try:
@@ -228,7 +228,7 @@ def _redacted(raw: bytes, config: McpServerConfig) -> str:
 
 TOOLS_PER_PAGE_MAX = 1_000
 _PASSED = frozenset(("notifications/cancelled", "notifications/progress", "notifications/subscriptions/acknowledged"))
-"""The notifications that the SDK needs; all others are dropped."""
+"""The notifications that the SDK needs. All others are dropped."""
 
 _LISTS_CHANGED = frozenset(("notifications/tools/list_changed", "notifications/prompts/list_changed"))
 _REFUSED = frozenset(("sampling/createMessage", "roots/list"))
@@ -322,7 +322,8 @@ class FilteredStream:
 
 
 def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
-    """Returns the tools of one page that have a name and a schema; one invalid tool would make the SDK reject the page.
+    """Returns the tools of one page that have a name and a schema, because one invalid tool would make the SDK reject
+    the page.
 
     Drops output schemas, because validating a hostile one could take forever."""
     found: list[dict[str, Any]] = []
