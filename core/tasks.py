@@ -45,6 +45,12 @@ async def repeat(work: Callable[[], Awaitable[object]], seconds: float, failure:
             log.warning("%s: %r", failure, error)
 
 
+def backoff_seconds(failures: int, *, first: float, most: float) -> float:
+    """Returns the pause after this many failures in a row, which is at least one. The pause begins at `first` and
+    doubles with each failure up to `most`, however many there are."""
+    return min(first * 2.0 ** min(failures - 1, 100), most)
+
+
 async def wait_for_first(*events: asyncio.Event) -> None:
     """Waits until any of the events is set."""
     tasks = [spawn(event.wait(), name="wait for an event") for event in events]

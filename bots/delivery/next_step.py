@@ -20,8 +20,6 @@ QUEUED_AFTER_SECONDS = 1.5
 TYPING_AFTER_SECONDS = 1.0
 LONG_WAIT_SECONDS = 60.0
 """Users get a notice if their request, or the answer to it, waits longer than this."""
-FIRST_RETRY_SECONDS = 2.0
-RETRY_SECONDS_MAX = 300.0
 UNENDED_STATES = frozenset({"queued", "working", "waiting"})
 FINAL_SIGNS: Mapping[str, Reaction] = {
     "completed": "done",
@@ -234,11 +232,6 @@ def outbox_version(view: RunView) -> OutboxVersion:
     """Returns the version of a run's outbox. The number of approvals is part of it, because a run can resume and ask
     again between two checks, after which its state is the same."""
     return view.state == "waiting", view.approvals, view.replies
-
-
-def retry_seconds(failures: int) -> float:
-    """Returns the pause after this many failures in a row, which is at least one."""
-    return min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), RETRY_SECONDS_MAX)
 
 
 def add_event(state: ChatState, event: AgentEvent) -> ChatState:

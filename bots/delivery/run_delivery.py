@@ -30,7 +30,6 @@ from bots.delivery.next_step import (
     needs_final_status,
     next_post,
     next_reaction,
-    retry_seconds,
 )
 from bots.delivery.outbox import (
     STATUS,
@@ -46,11 +45,12 @@ from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, Surf
 from core.domain.threads import Run
 from core.observability import set_log_context
 from core.run.event_replay import Recheck, follow
-from core.tasks import boot_seconds, cancel, spawn, wait_at_most
+from core.tasks import backoff_seconds, boot_seconds, cancel, spawn, wait_at_most
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 2.0
+RETRY_SECONDS, RETRY_SECONDS_MAX = 2.0, 300.0
 QUIET_SWEEPS = 5
 LONG_POST_QUEUE = (
     "Your answer is ready, but many messages are waiting to be posted here and only a few are allowed at a time."
@@ -257,12 +257,14 @@ class _Show:
                 pause_seconds = await self._carry_out(step, run, poster)
                 failures[kind] = 0
             except SurfaceRateLimited as limited:
-                pause_seconds = min(max(limited.retry_after_seconds, TURN_SECONDS), next_step.RETRY_SECONDS_MAX)
+                pause_seconds = min(max(limited.retry_after_seconds, TURN_SECONDS), RETRY_SECONDS_MAX)
             except (SurfaceError, StorageUnavailable) as error:
                 log.warning("%s of run %s is tried again: %s", kind.__name__, self.run_id, error)
                 is_platform = isinstance(error, SurfaceError)
                 failures[kind] += is_platform
-                pause_seconds = retry_seconds(failures[kind]) if is_platform else SWEEP_SECONDS
+                pause_seconds = SWEEP_SECONDS
+                if is_platform:
+                    pause_seconds = backoff_seconds(failures[kind], first=RETRY_SECONDS, most=RETRY_SECONDS_MAX)
             if pause_seconds:
                 until = {kind: _now() + pause_seconds}
                 self._change(paused_until={**self._state.paused_until, **until})

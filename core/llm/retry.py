@@ -12,6 +12,7 @@ from dataclasses import replace
 from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm import error_mapping
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, ModelRetried
+from core.tasks import backoff_seconds
 
 log = logging.getLogger(__name__)
 Adapt = Callable[[ModelRequest, ModelRejected], bool]
@@ -78,7 +79,7 @@ async def stream_with_retries(
                 break
             except ModelUnavailable as error:
                 errors.append(error)
-                ceiling = min(wait_seconds_max, scale_seconds * 2**attempt)
+                ceiling = backoff_seconds(attempt, first=2 * scale_seconds, most=wait_seconds_max)
                 wait = random.uniform(min(scale_seconds, ceiling), ceiling)
                 wait = max(wait, error.retry_after_seconds or 0)
                 is_given_up = attempt == attempts_max or not patience.allows_retry(wait)

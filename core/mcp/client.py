@@ -17,7 +17,7 @@ from core.mcp.secrets import redact, secret_values
 from core.mcp.settings import McpServerConfig, longest_call_seconds
 from core.mcp.tool_names import tool_name_prefix
 from core.mcp.tools import ListedTool, matches_any, reach_of_call, usable_tools
-from core.tasks import cancel, spawn
+from core.tasks import backoff_seconds, cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
@@ -198,9 +198,10 @@ class ReconnectingServer:
     def _failed(self) -> None:
         """Schedules the next attempt: immediately after the first failure, then with exponential backoff."""
         self._failures += 1
-        delay = 0.0 if self._failures == 1 else self.backoff_seconds * 2 ** min(self._failures - 2, 10)
-        now = asyncio.get_running_loop().time()
-        self._next_attempt_at = now + min(delay, BACKOFF_SECONDS_MAX)
+        self._next_attempt_at = asyncio.get_running_loop().time()
+        if self._failures > 1:
+            first = self.backoff_seconds
+            self._next_attempt_at += backoff_seconds(self._failures - 1, first=first, most=BACKOFF_SECONDS_MAX)
 
     async def _take(self, listed: "Sequence[types.Tool]") -> None:
         self.offers, _left_out = await usable_tools(self.config, listed)

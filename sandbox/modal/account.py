@@ -11,7 +11,7 @@ from modal import exception
 from modal.config import config
 
 from core.domain.errors import SandboxUnavailable
-from core.tasks import cancel, spawn
+from core.tasks import backoff_seconds, cancel, spawn
 from sandbox.modal.image import sandbox_image
 
 SDK_ERRORS = (exception.Error, grpclib.GRPCError, StreamTerminatedError, OSError)
@@ -84,7 +84,7 @@ def describe_sdk_error(error: Exception) -> tuple[str, str]:
 
 SECRET_SETTINGS = ("token_secret", "oauth_refresh_token", "oauth_client_secret", "oauth_jwt_key")
 BUILD_SECONDS_MAX = 1800
-BUILD_PAUSE_SECONDS_MAX = 600.0
+BUILD_PAUSE_SECONDS, BUILD_PAUSE_SECONDS_MAX = 30.0, 600.0
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class ModalAccount:
                 image = await sandbox_image().build.aio(app)
         except exception.ImageBuildError:
             self._builds_failed += 1
-            pause = min(BUILD_PAUSE_SECONDS_MAX, 15.0 * 2**self._builds_failed)
+            pause = backoff_seconds(self._builds_failed, first=BUILD_PAUSE_SECONDS, most=BUILD_PAUSE_SECONDS_MAX)
             self._build_again_at = time.monotonic() + pause
             raise
         self._builds_failed = 0

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from core.domain.ids import new_id
-from core.tasks import cancel, spawn
+from core.tasks import backoff_seconds, cancel, spawn
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ ANSWER_SECONDS_MAX = 0.5
 """The longest time that a message or a run waits for Redis."""
 AWAY_SECONDS = 5.0
 CONNECT_TIMEOUT_SECONDS = 5.0
-PAUSE_SECONDS_MAX = 2.0
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
 ENTRIES_PER_READ_MAX = 500
 _WAKE_KEPT_SECONDS = 60
 
@@ -148,11 +148,11 @@ class RedisStreams:
                     for _entry_id, fields in entries:
                         for listener in tuple(self._listeners.get(stream, ())):
                             listener.on_entry(fields)
-            except (RedisError, OSError) as error:
+            except Exception as error:  # whatever it is, the process has no other reader
                 if not failures:
-                    log.warning("redis is unreachable, retrying: %s", error)
+                    log.warning("redis is unreachable, retrying: %r", error)
                 failures += 1
-                await asyncio.sleep(min(0.05 * 2**failures, PAUSE_SECONDS_MAX))
+                await asyncio.sleep(backoff_seconds(failures, first=PAUSE_SECONDS, most=PAUSE_SECONDS_MAX))
             else:
                 if failures:
                     log.warning("redis is back")

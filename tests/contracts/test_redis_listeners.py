@@ -1,4 +1,4 @@
-"""Listeners on Redis streams that leave at a bad moment leave nothing behind."""
+"""Listeners on Redis streams that leave at a bad moment, or raise, leave the others undisturbed."""
 
 import asyncio
 from contextlib import suppress
@@ -46,3 +46,20 @@ async def test_who_leaves_while_it_begins_to_listen_hears_nothing_any_more(redis
             await client.xadd("kept", {"n": "3"})
             await until(lambda: len(kept) == 2)
         assert lost == []
+
+
+async def test_an_error_of_a_listener_does_not_end_the_reading_for_all(redis_url: str) -> None:
+    async with redis_client(redis_url) as (client, streams):
+        heard: list[Fields] = []
+        gaps: list[None] = []
+
+        def on_entry(fields: Fields) -> None:
+            heard.append(fields)
+            if len(heard) == 1:
+                raise LookupError("an entry that the listener does not expect")
+
+        async with streams.listen("stream", StreamListener(on_entry, lambda: gaps.append(None))):
+            await client.xadd("stream", {"n": "1"})
+            await until(lambda: len(heard) == 1)
+            await client.xadd("stream", {"n": "2"})
+            await until(lambda: len(heard) == 2 and len(gaps) == 1)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core.tasks import call_every, cancel, repeat, spawn
+from core.tasks import backoff_seconds, call_every, cancel, repeat, spawn
 
 
 async def test_a_repeated_call_begins_late_goes_on_and_ends_with_its_block() -> None:
@@ -47,3 +47,9 @@ async def test_an_error_does_not_end_a_repetition(caplog: pytest.LogCaptureFixtu
         await third.wait()
     await cancel(job)
     assert "the round failed: KeyError('unexpected')" in caplog.text
+
+
+def test_the_pause_after_a_failure_doubles_until_it_is_long_however_many_failures_there_are() -> None:
+    pauses = [backoff_seconds(failures, first=2, most=300) for failures in range(1, 10)]
+    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert backoff_seconds(10_000, first=0.001, most=300) == 300

@@ -28,7 +28,6 @@ from bots.delivery.next_step import (
     needs_final_status,
     next_post,
     next_reaction,
-    retry_seconds,
 )
 from bots.delivery.run_view import RunView, Task, ViewState
 from core.domain.events import MessageAdded, TurnStarted
@@ -197,12 +196,6 @@ def test_when_the_agent_types(given: ChatState, now: float, *, types: bool) -> N
 )
 def test_which_ends_have_a_status(view: RunView, *, is_posted: bool, is_always: bool, expected: bool) -> None:
     assert needs_final_status(view, is_posted=is_posted, is_always=is_always) == expected
-
-
-def test_the_pauses_between_attempts_to_post_grow_to_five_minutes() -> None:
-    pauses = [retry_seconds(failed) for failed in range(1, 10)]
-    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 300]
-    assert retry_seconds(10_000) == 300
 
 
 def unread_input(message_ref: str, kind: InputKind = "message", attention: Attention = "addressed") -> ThreadInput:
