@@ -10,7 +10,7 @@ from core.domain.events import ActivityChanged
 from core.loop.run_context import RunLog
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import Sandbox, SandboxProvider
-from core.tasks import spawn
+from core.tasks import cancel, spawn
 
 TOLD_AFTER_SECONDS = 1.0
 WAIT_SECONDS_MAX = 600.0
@@ -39,6 +39,7 @@ class ThreadSandbox:
         self._bind = bind
         self._metrics = metrics
         self._lock = asyncio.Lock()
+        self._may_hold = False
         self._was_used = False
 
     async def sandbox(self) -> Sandbox:
@@ -70,15 +71,19 @@ class ThreadSandbox:
                     raise
 
     async def _open_now(self, provider: SandboxProvider) -> Sandbox:
+        self._may_hold = True  # the provider may count the run as a holder also if the opening fails
         opening = spawn(provider.open(self._thread_id, fence=self._fence), name="open the sandbox")
-        done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
-        if not done:
-            self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
-        return await opening
+        try:
+            done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
+            if not done:
+                self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
+            return await opening
+        finally:
+            await cancel(opening)
 
     def end_hold(self) -> None:
         """Tells the provider that this run no longer uses the sandbox, so that the provider can save its files."""
-        if self._was_used and self._provider is not None:
+        if self._may_hold and self._provider is not None:
             self._provider.end_hold(self._thread_id)
 
     async def interrupt(self) -> None:

@@ -1,6 +1,7 @@
 """When a run opens the sandbox of its thread, waits for one, and what it shows of that."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,8 @@ class Provider:
     busy: float = 0
     seconds: float = 0.1
     error: Exception | None = None
+    raises_notice: bool = False
+    holds: int = 0
     opened: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     ended: list[str] = field(default_factory=list[str])
     interrupts: int = 0
@@ -31,9 +34,13 @@ class Provider:
         if self.error or len(self.opened) <= self.busy:
             raise self.error or SandboxesBusy("All are in use.")
         await asyncio.sleep(self.seconds)
+        self.holds = 1
+        if self.raises_notice:
+            raise SandboxUnavailable("The sandbox ended unexpectedly.")
         return self
 
     def end_hold(self, thread_id: str) -> None:
+        self.holds = 0
         self.ended.append(thread_id)
 
     async def interrupt(self) -> None:
@@ -63,6 +70,20 @@ async def test_it_is_opened_once_and_a_wait_is_shown(settings: dict[str, Any], a
     await machine.interrupt()
     machine.end_hold()
     assert (provider.interrupts, provider.ended) == (1, ["thread"])
+
+
+@pytest.mark.parametrize("raises_notice", [False, True])
+@pytest.mark.parametrize("stop_after_seconds", [0.05, 1.5, 3])
+@in_virtual_time
+async def test_a_run_that_has_ended_holds_no_sandbox(*, raises_notice: bool, stop_after_seconds: float) -> None:
+    provider = Provider(seconds=2, raises_notice=raises_notice)
+    machine, _, _ = sandbox_of(provider)
+    with suppress(SandboxUnavailable, TimeoutError):
+        async with asyncio.timeout(stop_after_seconds):
+            await machine.sandbox()
+    machine.end_hold()
+    await asyncio.sleep(5)
+    assert provider.holds == 0
 
 
 @in_virtual_time
