@@ -9,28 +9,26 @@ from pathlib import Path
 
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
-from core.tasks import cancel, repeat, spawn
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.docker.cli import AttachedProcess, DockerCli, DockerCommands, DockerResult
+from sandbox.idle_sandboxes import IdleSandboxes
 from sandbox.installed import find_names
-from sandbox.lifecycle_policy import LifecyclePolicy, next_step
+from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.local.probe import ProbeResult
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
-from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
+from sandbox.local.workspaces import Workspace, Workspaces
 from sandbox.os_errors import sandbox_unavailable
 from sandbox.packed_program import packed_program
 from sandbox.running_sandboxes import NOT_STARTED, RunningSandbox, RunningSandboxes, check_thread_id, usable_cores
 
 START = Failpoint("docker.start")
 REMOVE = Failpoint("docker.remove")
-ROUND_SECONDS = 30.0
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 10.0
 SILENCE_SECONDS = 24 * 3600
 DEFAULT_LIFECYCLE = LifecyclePolicy()
 NOT_DELETED = "The files of this conversation could not be deleted. Try again in a minute."
-ENDED_ALONE = "The sandbox ended unexpectedly. A new one has started with the same files; running processes were lost."
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +47,17 @@ class DockerSandboxProvider:
     ) -> None:
         self._plan = plan
         self._docker = docker or DockerCli()
-        self._lifecycle_policy = lifecycle_policy
-        self._now = now
         folder = folder.absolute()
         self._workspaces = Workspaces(folder / "docker-threads", drops_user=False)
-        self._machines = RunningSandboxes(self._start, self._note_unexpected_end, starts_at_once=usable_cores())
+        self._machines = RunningSandboxes(
+            self._start,
+            lambda thread_id, machine: self.lifecycle.note_unexpected_end(thread_id, machine),
+            starts_at_once=usable_cores(),
+        )
         self._shared_access = SharedAccess(
             folder / "doors", self._workspaces, self._machines.running_by_thread, self._machines.stop
         )
-        self._unexpected_ends: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
+        self.lifecycle = IdleSandboxes(self._machines, self._workspaces, lifecycle_policy, now)
 
     @property
     def name(self) -> str:
@@ -101,21 +100,18 @@ class DockerSandboxProvider:
                 check_thread_id(thread_id)
                 self._workspaces.prepare()
                 self._workspaces.acquire(thread_id).close()
-            except (WorkspaceInUse, SandboxUnavailable, OSError):
+            except (SandboxUnavailable, OSError):
                 continue
             await self.remove_container(thread_id)
-        if self._task is None:
-            work = repeat(self.stop_idle_containers, ROUND_SECONDS, "idle containers were not stopped")
-            self._task = spawn(work, name="stop idle containers")
+        self.lifecycle.start()
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         check_thread_id(thread_id)
         self._shared_access.claim_fence(thread_id, fence)
         sandbox = await self._machines.open(thread_id, fence=fence)
-        self._record_use(thread_id)
-        if fence and thread_id in self._unexpected_ends:
-            self._unexpected_ends.discard(thread_id)
-            raise SandboxUnavailable(ENDED_ALONE, detail=f"thread {thread_id}")
+        self.lifecycle.record_use(thread_id)
+        if fence:
+            self.lifecycle.raise_pending_notice(thread_id)
         return sandbox
 
     def end_hold(self, thread_id: str) -> None:
@@ -131,31 +127,9 @@ class DockerSandboxProvider:
         await asyncio.to_thread(self._workspaces.delete, thread_id)
 
     async def close(self) -> None:
-        if self._task is not None:
-            await cancel(self._task)
-            self._task = None
+        await self.lifecycle.close()
         await self._shared_access.close()
         await self._machines.close()
-
-    async def stop_idle_containers(self) -> None:
-        """Stops containers that have been idle for long; the files stay in their volume."""
-        for thread_id, machine in self._machines.running_by_thread().items():
-            if not isinstance(machine, _RunningContainer):
-                continue
-            is_busy = machine.connection.is_busy
-            if is_busy:
-                self._record_use(thread_id)
-            # used by any process of this machine
-            used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
-            idle_seconds = 0.0 if used_at is None else self._now() - used_at
-            if next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy) == "stop":
-                await self._machines.stop(thread_id, machine)
-
-    def _record_use(self, thread_id: str) -> None:
-        try:
-            self._workspaces.record_use(thread_id, self._now())
-        except OSError as error:
-            log.warning("the use of thread %s's sandbox was not recorded: %s", thread_id, error)
 
     async def remove_container(self, thread_id: str) -> None:
         """Logs a container that cannot be removed; the next start of the thread tries again."""
@@ -205,10 +179,6 @@ class DockerSandboxProvider:
         workspace.record_process(attached.process.pid)
         connection = Connection(attached.reader, attached.writer, label=thread_id)
         return _RunningContainer(self, thread_id, attached, connection, workspace)
-
-    def _note_unexpected_end(self, thread_id: str, machine: RunningSandbox) -> None:
-        if isinstance(machine, _RunningContainer) and not machine.connection.loss_was_reported:
-            self._unexpected_ends.add(thread_id)
 
     async def _run_checked(self, command: list[str], public_message: str) -> None:
         try:

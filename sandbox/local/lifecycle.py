@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import subprocess
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from typing import Literal
 
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
-from core.tasks import cancel, repeat, spawn
+from sandbox.idle_sandboxes import IdleSandboxes
 from sandbox.inside import workspace_archive
 from sandbox.lifecycle_policy import LifecyclePolicy, next_step
 from sandbox.local import jail
-from sandbox.local.jail import Jail, JailConfig, start_bwrap
+from sandbox.local.jail import JailConfig, start_bwrap
 from sandbox.local.workspaces import Workspace, Workspaces
 from sandbox.running_sandboxes import RunningSandboxes
 
@@ -116,8 +115,6 @@ class WorkspaceArchiver:
             process.wait()
 
 
-ROUND_SECONDS = 30.0
-ENDED_ALONE = "The sandbox ended unexpectedly. A new one has started with the same files; running processes were lost."
 FILES_LOST = (
     "The saved files of this conversation could not be read. A fresh, empty sandbox has started: create again what "
     "is still needed."
@@ -127,8 +124,8 @@ NOT_RESTORED = "The saved files of this conversation cannot be restored right no
 log = logging.getLogger(__name__)
 
 
-class JailLifecycle:
-    """`notices` maps a thread to the message for its next run. `packer` raises SandboxUnavailable."""
+class JailLifecycle(IdleSandboxes):
+    """Stops idle jails, archives their files and restores them. `packer` raises SandboxUnavailable."""
 
     def __init__(
         self,
@@ -138,36 +135,9 @@ class JailLifecycle:
         now: Callable[[], float],
         packer: Callable[[], Awaitable[WorkspaceArchiver]],
     ) -> None:
-        self._machines = machines
-        self._workspaces = workspaces
-        self._lifecycle_policy = lifecycle_policy
-        self._now = now
+        super().__init__(machines, workspaces, lifecycle_policy, now)
         self._packer = packer
         self._failed_at: dict[str, float] = {}
-        self._task: asyncio.Task[None] | None = None
-        self.notices: dict[str, str] = {}
-
-    def start(self) -> None:
-        if self._task is None:
-            work = repeat(self.run_once, ROUND_SECONDS, "checking the sandboxes failed")
-            self._task = spawn(work, name="stop and archive idle sandboxes")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            await cancel(self._task)
-            self._task = None
-
-    def record_use(self, thread_id: str) -> None:
-        try:
-            self._workspaces.record_use(thread_id, self._now())
-        except OSError as error:
-            log.warning("the use of thread %s's sandbox was not recorded: %s", thread_id, error)
-
-    def raise_pending_notice(self, thread_id: str) -> None:
-        """Raises SandboxUnavailable once if there is a notice for the thread; the next call succeeds."""
-        notice = self.notices.pop(thread_id, None)
-        if notice is not None:
-            raise SandboxUnavailable(notice, detail=f"thread {thread_id}")
 
     async def restore(self, thread_id: str, workspace: Workspace) -> None:
         """Unpacks an archived workspace. Raises SandboxUnavailable."""
@@ -186,15 +156,7 @@ class JailLifecycle:
     async def run_once(self) -> None:
         """Stops idle jails of this process and archives the workspaces that are due."""
         running = self._machines.running_by_thread()
-        for thread_id, machine in running.items():
-            if isinstance(machine, Jail):
-                is_busy, looked_at = machine.connection.is_busy, time.monotonic()
-                if is_busy:
-                    self.record_use(thread_id)
-                last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
-                idle_seconds = self._now() - (last_used_at or 0.0)
-                if next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy) == "stop":
-                    await self._machines.stop(thread_id, machine, unused_since=looked_at)
+        await super().run_once()
         for thread_id in await asyncio.to_thread(self._due_thread_ids):
             if thread_id not in running:
                 await self._archive(thread_id)

@@ -20,7 +20,7 @@ from sandbox.local.cgroups import Cgroups, find_cgroups, total_memory_bytes
 from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.jail import Jail, JailConfig, runs_as_root, start_jail
 from sandbox.local.jail_requirements import MissingRequirement
-from sandbox.local.lifecycle import ENDED_ALONE, JailLifecycle, WorkspaceArchiver
+from sandbox.local.lifecycle import JailLifecycle, WorkspaceArchiver
 from sandbox.local.probe import ProbeResult, list_installed, try_jail, try_toolbox
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.thread_network import ThreadNetwork
@@ -66,7 +66,7 @@ class LocalSandboxProvider:
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
         self._machines = RunningSandboxes(
             self._start,
-            self._lost,
+            lambda thread_id, machine: self.lifecycle.note_unexpected_end(thread_id, machine),
             starts_at_once=usable_cores(),
             most=self._limits.sandboxes or sandbox_capacity(total_memory_bytes=total_memory_bytes()),
             network=lambda thread_id: ThreadNetwork(self._folder / "threads" / thread_id),
@@ -215,10 +215,6 @@ class LocalSandboxProvider:
                 if not jail.connection.loss_was_reported:
                     self.lifecycle.notices[thread_id] = sentence
                 spawn(self._machines.stop(thread_id, jail), name=f"stop sandbox {thread_id}")
-
-    def _lost(self, thread_id: str, machine: RunningSandbox) -> None:
-        if isinstance(machine, Jail) and not machine.connection.loss_was_reported:
-            self.lifecycle.notices.setdefault(thread_id, ENDED_ALONE)
 
     async def _packer(self) -> WorkspaceArchiver:
         jail_programs = await self._require_programs()

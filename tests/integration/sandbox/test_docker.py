@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import SandboxUnavailable
+from core.tasks import spawn
 from sandbox.docker.cli import DockerCli, DockerCommands
 from sandbox.docker.provider import DockerSandboxProvider
 from sandbox.lifecycle_policy import LifecyclePolicy
@@ -131,16 +132,33 @@ async def test_an_idle_container_is_stopped_and_a_busy_one_not() -> None:
         working = asyncio.ensure_future(run(sandbox, "read x"))
         await run(sandbox, "true", session="other")
         stage.minutes = 60
-        await stage.provider.stop_idle_containers()
+        await stage.provider.lifecycle.run_once()
         assert stage.containers == [NAME]
         await sandbox.shell.type_text("main", "\n")
         await working
         stage.minutes += 14
-        await stage.provider.stop_idle_containers()
+        await stage.provider.lifecycle.run_once()
         assert stage.containers == [NAME]
         stage.minutes += 2
-        await stage.provider.stop_idle_containers()
+        await stage.provider.lifecycle.run_once()
         assert stage.containers == []
+
+
+async def test_a_container_that_is_opened_while_it_is_about_to_be_stopped_goes_on() -> None:
+    async with docker_stage() as stage:
+        await stage.provider.open("thread", fence=1)
+        stage.minutes = 60
+        await stage.provider.open("thread", fence=1)
+        stage.minutes = 90
+        async with stage.provider._machines.hold_stopped("thread"):
+            opening = spawn(stage.provider.open("thread", fence=2), name="open")
+            await asyncio.sleep(0)  # its turn comes first
+            stopping = spawn(stage.provider.lifecycle.run_once(), name="stop")
+            while len(stage.provider._machines._locks["thread"]._waiters or ()) < 2:
+                await asyncio.sleep(0.01)
+        sandbox = await opening
+        await stopping
+        assert (await run(sandbox, "echo on")).output == "on\n"
 
 
 async def test_a_container_that_another_process_uses_is_not_stopped() -> None:
@@ -156,10 +174,10 @@ async def test_a_container_that_another_process_uses_is_not_stopped() -> None:
             stage.minutes = 14
             sandbox = await neighbour.open("thread", fence=2)
             stage.minutes = 16
-            await stage.provider.stop_idle_containers()
+            await stage.provider.lifecycle.run_once()
             assert (await run(sandbox, "echo on")).output == "on\n"
             stage.minutes = 32  # the neighbour's first call may still have been pending at 16
-            await stage.provider.stop_idle_containers()
+            await stage.provider.lifecycle.run_once()
             assert stage.containers == []
         finally:
             await neighbour.close()
