@@ -148,7 +148,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
                 replace(
                     told(lease, '[Said]\n{"from": "alice", "id": "U1"}\n{"from": "bob", "id": "U2"}\n{cut'),
                     type="user",
-                    metadata={"is_heard": True},
+                    metadata={"sources": {"read": [["chat", "", "2026-01-01T00:00:00+00:00"]]}},
                 ),
             ),
             usage=(UsageEntry(turn_id="t", model="m", usage=Usage(input_tokens=5)),),

@@ -2,11 +2,11 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Connection, Select, Table, Text, case, cast, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, Text, case, cast, delete, or_, select, update
 
-from core.context.background_messages import BACKGROUND_KEY
 from core.domain.approval import CHOICES, CHOICES_OF_SEVERAL, answerer_name, denial_reason, is_denied
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
@@ -27,6 +27,7 @@ from storage.sql.tables import (
     takeover_claims,
     thread_inputs,
     threads,
+    tool_calls,
     usage_days,
     usages,
 )
@@ -80,6 +81,12 @@ def erase_rows(connection: Connection, platform: str, workspace_id: str, person_
         return connection.execute(statement.where(*chosen)).rowcount
 
     _erase_denials(connection, person_id, thread_ids)
+    calls = update(tool_calls).where(
+        tool_calls.c.run_id.in_(select(runs.c.run_id).where(runs.c.thread_id.in_(thread_ids))),
+        _holds_chat(tool_calls),
+        cast(tool_calls.c.result, Text).contains(person_id, autoescape=True),
+    )
+    connection.execute(calls.values(result={"success": True, "output": REMOVED, "error": None}))
     change(message_versions, "author_id", **_NO_WORDS)
     heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
     names = change(runs, "requester_id", requester_id=None, requester_name=None)
@@ -117,12 +124,15 @@ def _erase_denials(connection: Connection, person_id: str, thread_ids: Select[tu
     for ask in map(ask_from_row, connection.execute(of_person).mappings().all()):
         if not is_denied(ask):
             continue
-        results = select(messages.c.message_id, messages.c.content).where(
-            messages.c.run_id == ask.run_id, messages.c.type.in_(("tool", "status"))
-        )
-        for message_id, content in connection.execute(results).all():
-            if (new := _without_denial(content, ask)) != content:
-                connection.execute(update(messages).where(messages.c.message_id == message_id).values(content=new))
+        shown = messages.c.type.in_(("tool", "status"))
+        for key, fields, is_result in (
+            (messages.c.message_id, messages.c.content, shown),
+            (tool_calls.c.position, tool_calls.c.result, cast(tool_calls.c.result, Text).contains(DENIED_IT)),
+        ):
+            results = select(key, fields).where(key.table.c.run_id == ask.run_id, is_result)
+            for place, content in connection.execute(results).all():
+                new = {fields.name: _without_denial(content, ask)}
+                connection.execute(update(key.table).where(key == place).values(new))
         events = select(run_events).where(run_events.c.run_id == ask.run_id, run_events.c.body.contains(DENIED_IT))
         for event in connection.execute(events).mappings().all():
             place = [run_events.c[key] == event[key] for key in ("run_id", "attempt", "n")]
@@ -154,47 +164,44 @@ def erase_messages(
     """
     here = erasure_place(platform, workspace_id)
     found = (
-        select(messages.c.message_id, messages.c.content, messages.c.metadata, messages.c.thread_id)
+        select(messages, _holds_chat(messages).label("holds_chat"))
         .join(threads, threads.c.thread_id == messages.c.thread_id)
-        .where(*here, messages.c.type == "user", messages.c.message_id > after)
+        .where(*here, or_(messages.c.type == "user", _holds_chat(messages)), messages.c.message_id > after)
         .order_by(messages.c.message_id)
         .limit(BATCH_MESSAGES)
     )
     rows = connection.execute(found).all()
     changed, changed_threads = 0, set[str]()
-    for message_id, content, metadata, thread_id in rows:
-        new = _without(content, metadata, person_id)
+    for row in rows:
+        new = _without(row, person_id)
         if new is not None:
             changed += 1
-            changed_threads.add(thread_id)
-            statement = update(messages).where(messages.c.message_id == message_id)
+            changed_threads.add(row.thread_id)
+            statement = update(messages).where(messages.c.message_id == row.message_id)
             connection.execute(statement.values(content=new[0], metadata=new[1]))
     readers = update(runs).where(runs.c.thread_id.in_(changed_threads), runs.c.status == "running")
     connection.execute(readers.values(attempt=runs.c.attempt + 1))
-    return changed, rows[-1][0] if len(rows) == BATCH_MESSAGES else ""
+    return changed, rows[-1].message_id if len(rows) == BATCH_MESSAGES else ""
 
 
-def _without(content: JsonObject, metadata: JsonObject, person_id: str) -> tuple[JsonObject, JsonObject] | None:
-    """Returns the message without the person's words, or None if there are none in it."""
+def _holds_chat(table: Table) -> ColumnElement[bool]:
+    """Returns the condition for the rows whose sources name the chat thread: they hold lines of `message_line`."""
+    return cast(table.c.metadata, Text).contains('"chat"')
+
+
+def _without(row: Row[Any], person_id: str) -> tuple[JsonObject, JsonObject] | None:
+    """Returns the content and metadata of a message without the person's words, or None if there are none in it.
+
+    The result of a tool is a single line of JSON, which may be truncated, so it is removed as a whole."""
+    content, metadata = row.content, row.metadata
     if metadata.get("author_id") == person_id:
         return {**content, "content": REMOVED}, {}
     text = content.get("content")
-    if not metadata.get(BACKGROUND_KEY) or not isinstance(text, str):
+    if not row.holds_chat or not isinstance(text, str):
         return None
-    kept = [line for line in text.split("\n") if not _is_line_of(line, person_id)]
-    if len(kept) == text.count("\n") + 1:
-        return None
-    return {**content, "content": "\n".join(kept)}, metadata
-
-
-def _is_line_of(line: str, person_id: str) -> bool:
-    if not line.startswith("{"):
-        return False
-    try:
-        said: JsonValue = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(said, dict) and said.get("id") == person_id
+    lines = text.split("\n")
+    others = [line for line in lines if f'"id": "{person_id}"' not in line.replace("\\", "")]
+    return None if others == lines else ({**content, "content": "\n".join(others) or REMOVED}, metadata)
 
 
 def unbind_inactive(connection: Connection, before: datetime, limit: int) -> tuple[str, ...]:

@@ -274,7 +274,7 @@ async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> No
         calls(("read_chat", '{"before": "nope"}'), ("read_chat", '{"file": "r1/1"}')),
         text("ok"),
     ]
-    await world.run("what was said?")
+    run_id = await world.run("what was said?")
     first = sent(world, 0)[1]
     assert "word 119" in first
     assert "word 70" in first
@@ -285,6 +285,10 @@ async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> No
     assert "word 20" in further
     assert "word 19" not in further
     assert "20 messages before these are not shown" in further
+    address = Address(platform="api", workspace_id="api", channel_id="", thread_key="")
+    await world.deps.stores.conversations.erase_person(address, "U2")
+    stored = await world.history(run_id), await world.deps.stores.journal.tool_call_records(run_id)
+    assert "word 60" not in str(stored)
     refusals = " ".join(sent(world, 2))
     assert "'nope' is no message id" in refusals
     assert "There is no file 'r1/1'" in refusals
