@@ -246,6 +246,7 @@ def _thread(row: Row | None) -> Thread | None:
 
 
 _RENEW = Failpoint("storage.renew")
+_NOTE_AUTHORS = Failpoint("storage.note_earlier_authors")
 _FORGET = Failpoint("storage.forget")
 _RUN = CompiledStatement(select(runs).where(runs.c.run_id == bindparam("of_run")))
 _ANSWERED_APPROVALS = CompiledStatement(
@@ -386,17 +387,19 @@ class SqlConversations(Store):
             record_in_thread(connection, "conversation_renewed", thread, by)
         return True
 
-    @writes(Failpoint("storage.note_earlier_authors"))
+    @writes(_NOTE_AUTHORS)
     def note_earlier_authors(self, connection: Connection, thread_id: str, authors: Mapping[str, str]) -> None:
         this = update(threads).where(threads.c.thread_id == thread_id)
         connection.execute(this.values(earlier_authors=dict(authors)))
 
-    async def note_author(self, address: Address, person: Person) -> None:
-        found = await self.find(address)
-        known = found.thread.earlier_authors if found else None
-        if found is None or known is None or person.person_id in known:
+    @writes(_NOTE_AUTHORS)
+    def note_author(self, connection: Connection, address: Address, person: Person) -> None:
+        thread = lock_thread_at(connection, address)
+        known = thread.earlier_authors if thread else None
+        if thread is None or known is None or person.person_id in known:
             return
-        await self.note_earlier_authors(found.thread.thread_id, {**known, person.person_id: person.name})
+        this = update(threads).where(threads.c.thread_id == thread.thread_id)
+        connection.execute(this.values(earlier_authors={**known, person.person_id: person.name}))
 
     @writes(_FORGET)
     def delete_thread(self, connection: Connection, thread_id: str, *, by: Person | None = None) -> None:

@@ -80,6 +80,12 @@ def erase_rows(connection: Connection, platform: str, workspace_id: str, person_
         statement = update(table).values(values) if values else delete(table)
         return connection.execute(statement.where(*chosen)).rowcount
 
+    # first, because every transaction that changes a thread locks its row first
+    known = cast(threads.c.earlier_authors, Text).contains(json.dumps(person_id), autoescape=True)
+    found = select(threads.c.thread_id, threads.c.earlier_authors).where(*here, known).with_for_update(key_share=True)
+    for thread_id, authors in connection.execute(found).all():
+        others = {key: name for key, name in authors.items() if key != person_id}
+        connection.execute(update(threads).where(threads.c.thread_id == thread_id).values(earlier_authors=others))
     _erase_denials(connection, person_id, thread_ids)
     calls = update(tool_calls).where(
         tool_calls.c.run_id.in_(select(runs.c.run_id).where(runs.c.thread_id.in_(thread_ids))),
@@ -93,11 +99,6 @@ def erase_rows(connection: Connection, platform: str, workspace_id: str, person_
     answer = case((pending_asks.c.answer.in_(_CHOICES), pending_asks.c.answer), else_=REMOVED)
     no_answerer = {"answered_by_id": None, "answered_by_name": None}
     names += change(pending_asks, "answered_by_id", answer=answer, **no_answerer)
-    known = cast(threads.c.earlier_authors, Text).contains(json.dumps(person_id), autoescape=True)
-    found = select(threads.c.thread_id, threads.c.earlier_authors).where(*here, known)
-    for thread_id, authors in connection.execute(found).all():
-        others = {key: name for key, name in authors.items() if key != person_id}
-        connection.execute(update(threads).where(threads.c.thread_id == thread_id).values(earlier_authors=others))
     names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
     pairing = update(audit_entries).where(
         audit_entries.c.action.in_(("paired", "unpaired")),

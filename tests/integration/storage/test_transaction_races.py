@@ -9,7 +9,7 @@ import pytest
 
 from core.domain.budget import Limit
 from core.domain.messages import Message
-from core.domain.threads import Address, Decision, Ignore, InputKind, Lease, ThreadSnapshot
+from core.domain.threads import Address, Decision, Ignore, InputKind, Lease, Person, ThreadSnapshot
 from core.stores import Feedback, JournalEntry
 from storage.sql.drivers import await_in_greenlet
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, stores_over
@@ -149,6 +149,33 @@ async def test_a_limit_that_is_dropped_while_it_changes_is_dropped(stores: Store
         await limit(Limit(usd=2))
     spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=datetime.now(UTC).date())
     assert spent.changed_limits == {}
+
+
+@pytest.mark.parametrize(
+    ("works", "names"),
+    [
+        (["note dana", "forget bob"], ["dana"]),
+        (["forget bob", "note dana"], ["dana"]),
+        (["note dana", "note erin"], ["bob", "dana", "erin"]),
+    ],
+)
+async def test_participants_that_change_at_the_same_time_are_all_kept_or_forgotten(
+    stores: Stores, works: list[str], names: list[str]
+) -> None:
+    await stores.say("hello", message_ref=ADDRESS.thread_key)
+    conversations = stores.conversations
+    await conversations.note_author(ADDRESS, Person(person_id="bob", name="bob"))
+
+    async def work(what: str) -> None:
+        verb, name = what.split()
+        if verb == "note":
+            await conversations.note_author(ADDRESS, Person(person_id=name, name=name))
+        else:
+            await conversations.erase_person(ADDRESS, name)
+
+    async with played_at("UPDATE thread SET earlier_authors", stores.database, partial(work, works[1])):
+        await work(works[0])
+    assert sorted(require(await conversations.find(ADDRESS)).thread.earlier_authors or ()) == names
 
 
 async def test_feedback_on_a_conversation_that_is_forgotten_goes_with_it(stores: Stores) -> None:
