@@ -26,7 +26,6 @@ class ProgramRegistry:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        os.makedirs(folder, mode=0o700, exist_ok=True)
         self._write_record(0)
 
     def end_older_programs(self, fence: int) -> int:
@@ -48,16 +47,21 @@ class ProgramRegistry:
         pid = os.getpid()
         draft = f"{self._folder}/.{pid}"
         try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
             with open(draft, "w") as file:
                 file.write(f"{fence} {process_start_time(pid)}")
             os.replace(draft, f"{self._folder}/{pid}")
         except OSError:
-            return  # the disk is full; the host still checks fences
+            return  # the disk is full, or a command uses the path; the host still checks fences
 
     def _other_programs(self) -> dict[int, int]:
         """Returns running programs and their fences. Removes files of ended programs, which a snapshot may contain."""
         found: dict[int, int] = {}
-        for name in os.listdir(self._folder):
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return found  # a command has removed the folder
+        for name in names:
             if not name.isdigit() or int(name) == os.getpid():
                 continue
             path = f"{self._folder}/{name}"
