@@ -227,11 +227,11 @@ class Chromium:
         self._spawn(dialog.accept(text) if accepts else dialog.dismiss(), self._work)
 
     async def _save(self, download: Download) -> None:
-        path = await asyncio.to_thread(_download_path, self.settings.downloads, download.suggested_filename)
         failure = await download.failure()
         if failure:
             self.happened.append(f"A download failed: {failure[:200]}.")
             return
+        path = await asyncio.to_thread(_download_path, self.settings.downloads, download.suggested_filename)
         await download.save_as(path)
         size = (await asyncio.to_thread(os.stat, path)).st_size
         self.happened.append(f"Downloaded downloads/{os.path.basename(path)} ({size} bytes).")
@@ -253,13 +253,14 @@ def _download_path(folder: str, wanted: str) -> str:
 
 
 def free_path(folder: str, wanted: str) -> str:
-    """Returns an unused path in the folder for a file name chosen by a page."""
+    """Creates an empty file under an unused name, like the one that a page has chosen. Returns its path, which no
+    other download gets."""
     kept = "".join(sign for sign in wanted if sign.isprintable() and sign not in '/\\:*?"<>|')
     name = kept.strip(" ._")[-120:] or "download"
     stem, dot, ending = name.rpartition(".") if "." in name else (name, "", "")
     for number in range(1, 1000):
         path = f"{folder}/{name}" if number == 1 else f"{folder}/{stem}-{number}{dot}{ending}"
-        if not os.path.lexists(path):
+        with contextlib.suppress(FileExistsError), open(path, "xb"):
             return path
     raise OSError("too many files of that name")
 

@@ -124,10 +124,9 @@ def test_names_of_downloads_are_made_safe(tmp_path: Path, wanted: str, name: str
     assert free_path(str(tmp_path), wanted) == f"{tmp_path}/{name}"
 
 
-def test_a_download_replaces_no_file(tmp_path: Path) -> None:
-    for expected in ("a.txt", "a-2.txt", "a-3.txt"):
-        path = free_path(str(tmp_path), "a.txt")
-        assert path == f"{tmp_path}/{expected}"
-        Path(path).touch()
+def test_a_download_replaces_no_file_nor_one_that_has_only_begun(tmp_path: Path) -> None:
+    (tmp_path / "a-2.txt").symlink_to("nowhere")
+    for expected in ("a.txt", "a-3.txt", "a-4.txt"):
+        assert free_path(str(tmp_path), "a.txt") == f"{tmp_path}/{expected}"
     (tmp_path / "plain").touch()
     assert free_path(str(tmp_path), "plain") == f"{tmp_path}/plain-2"
