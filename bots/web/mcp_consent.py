@@ -32,8 +32,8 @@ COOKIE = "threadhand_mcp_"
 CONNECT_PATH = "/mcp/connect"
 CALLBACK_PATH = "/mcp/callback"
 CLOSE = "You can close this page."
-EXPIRED = ApiError(410, "link_expired", "This link was used already, or is too old.")
-TAKEN = ApiError(403, "taken", "The link works only in the browser that opened it first.")
+EXPIRED = "This link was used already, or is too old."
+TAKEN = "The link works only in the browser that opened it first."
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class McpConsents:
         waiting = (one for one in self._consents.values() if one.state)
         consent = next((one for one in waiting if _is_same(one.state, state)), None)
         if consent is None:
-            raise EXPIRED
+            raise ApiError(410, "link_expired", EXPIRED)
         _check_browser(consent, request)
         consent.state, consent.answer = "", str(request.rel_url)
         consent.linked.clear()
@@ -206,7 +206,7 @@ class McpConsents:
             async with asyncio.timeout(seconds):
                 await wait_for_first(consent.linked, consent.ended)
         if consent.ended.is_set():
-            result = consent.result.replace("`", "") or EXPIRED.message
+            result = consent.result.replace("`", "") or EXPIRED
             return text_page(f"The consent for {consent.config.name}", result, CLOSE)
         if not consent.linked.is_set():
             waits = "The tool server has not answered yet. The bot tells you in the thread."
@@ -217,7 +217,7 @@ class McpConsents:
     def _find(self, request: web.Request) -> _Consent:
         consent = self._consents.get(request.match_info["token"])
         if consent is None:
-            raise EXPIRED
+            raise ApiError(410, "link_expired", EXPIRED)
         if consent.browser:
             _check_browser(consent, request)
         return consent
@@ -243,7 +243,7 @@ async def is_usable_link(link: str, server_url: str) -> bool:
 def _check_browser(consent: _Consent, request: web.Request) -> None:
     cookie = request.cookies.get(COOKIE + consent.config.name, "")
     if not consent.browser or not _is_same(consent.browser, cookie):
-        raise TAKEN
+        raise ApiError(403, "taken", TAKEN)
 
 
 def _is_same(known: str, given: str) -> bool:

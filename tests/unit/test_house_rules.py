@@ -72,6 +72,19 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
     assert found == []
 
 
+def constants_raised(tree: ast.Module) -> list[str]:
+    """Raised exceptions that are constants. Each `raise` adds to the traceback of such an object, which keeps the
+    frames and thereby every request that was refused."""
+    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+    return [exc.id for exc in raised if isinstance(exc, ast.Name) and exc.id.isupper()]
+
+
+def test_each_raise_builds_its_exception() -> None:
+    raised = {name(path): constants_raised(tree) for path, tree in trees().items()}
+    assert {path: constants for path, constants in raised.items() if constants} == {}
+
+
 def test_the_rules_notice_what_they_forbid() -> None:
+    assert constants_raised(ast.parse("raise GONE")) == ["GONE"]
     tree = ast.parse("class RunManager:\n    pass\n\nclass AdminDesk:\n    pass\n")
     assert banned_names(tree) == ["RunManager", "AdminDesk"]
