@@ -19,6 +19,7 @@ from core.domain.actions import (
     StoredAction,
 )
 from core.domain.approval import ADMINS_APPROVE, APPROVE_ONCE, DENY, is_for_admins, parse_choice
+from core.domain.errors import StorageUnavailable
 from core.domain.threads import (
     Accept,
     Address,
@@ -101,9 +102,15 @@ class Outcome:
 
 NOT_STORED = "This could not be stored just now. Please try again in a minute."
 """Shown to the user if the database is unavailable and the platform does not redeliver the event."""
+INTERNAL_ERROR = "Something broke on our side. Please try again."
 UNKNOWN_CONTROL = "That does not work any more. Please write to me what you need."
 """Shown to a user of a control, form or command that this version of the program does not know."""
 NOT_INSTALLED = "I am not installed in this workspace any more. Ask an admin to add me again."
+
+
+def describe_failure(error: Exception) -> str:
+    """Returns the notice for a user whose action raised the error."""
+    return NOT_STORED if isinstance(error, StorageUnavailable) else INTERNAL_ERROR
 
 
 def time_of_message(address: Address, message_ref: str) -> datetime | None:

@@ -13,6 +13,7 @@ from discord import app_commands
 
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
 from bots.discord.rest.client import RestClient
+from bots.inbound.actions import INTERNAL_ERROR
 from bots.inbound.commands.suggestions import find_agents
 from bots.inbound.commands.table import COMMANDS, Command, Option
 from core.domain.errors import SurfaceRefused
@@ -57,9 +58,7 @@ class CommandTree(app_commands.CommandTree[discord.Client]):
         log.error("a slash command failed", exc_info=error)
         try:
             if not interaction.response.is_done():
-                await interaction.response.send_message(
-                    "Something broke on our side. Please try again.", ephemeral=True
-                )
+                await interaction.response.send_message(INTERNAL_ERROR, ephemeral=True)
         except discord.HTTPException as failure:
             log.info("discord: the failure of a command could not be shown: %s", failure)
 

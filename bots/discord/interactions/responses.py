@@ -24,12 +24,12 @@ from bots.discord.render.markdown import neutralize_mentions, to_discord_markdow
 from bots.discord.rest.client import translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import (
-    NOT_STORED,
     UNKNOWN_CONTROL,
     CommandCalled,
     FeedbackGiven,
     Outcome,
     RunButtonPressed,
+    describe_failure,
     split_agent_prefix,
 )
 from bots.inbound.receiver import Receive, Suggest
@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 ACKNOWLEDGE = Failpoint("discord.acknowledge")
 DEFER_AFTER_SECONDS = 1.5
 """A response that takes longer than this is deferred, because Discord gives up after 3 s."""
-INTERNAL_ERROR = "Something broke on our side. Please try again."
 UNSUPPORTED_CHANNEL = "I cannot work in this channel. Please use a text channel, or write to me directly."
 UNREADABLE_MESSAGE = "I cannot read that message any more. Please reply to it and mention me."
 THANKS = "Thank you, noted."
@@ -141,7 +140,7 @@ class InteractionHandler:
             try:
                 outcome = await self._receive(inbound)
             except Exception as error:  # show the error to the user, then let discord.py's handler log it
-                await _edit_original(interaction, _error_notice(error))
+                await _edit_original(interaction, describe_failure(error))
                 raise
             if outcome.is_ignored:
                 await _refuse(interaction, outcome)
@@ -357,11 +356,7 @@ async def _outcome(work: Outcome | Awaitable[Outcome]) -> Outcome:
         return work if isinstance(work, Outcome) else await work
     except Exception as error:  # without a response, Discord shows only that the app did not respond
         log.exception("an interaction failed")
-        return Outcome(notice=_error_notice(error))
-
-
-def _error_notice(error: Exception) -> str:
-    return NOT_STORED if isinstance(error, StorageUnavailable) else INTERNAL_ERROR
+        return Outcome(notice=describe_failure(error))
 
 
 def _is_command(interaction: AnyInteraction) -> bool:

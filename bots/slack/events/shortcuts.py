@@ -3,16 +3,16 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
 from bots.delivery.content import Notice
-from bots.delivery.markdown import truncate
+from bots.delivery.markdown import markdown_to_words, truncate
 from bots.delivery.rate_limiter import waiting_at_most
 from bots.inbound.access import NOT_ALLOWED
-from bots.inbound.actions import UNKNOWN_CONTROL, CommandCalled, FeedbackGiven, Outcome, UserAction
+from bots.inbound.actions import UNKNOWN_CONTROL, CommandCalled, FeedbackGiven, Outcome, UserAction, describe_failure
 from bots.inbound.commands.table import suggest_command
 from bots.slack import limits
 from bots.slack.events.parse import Ignored, ParseContext, parse_event
@@ -29,6 +29,7 @@ from core.domain.json import JsonObject
 from core.domain.outside_text import escape_markdown, shown_name
 from core.domain.threads import Person
 from core.failpoints import Failpoint
+from core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,9 @@ MISTYPED = (
     "There is no command `{}`. Did you mean `{}`? To ask me for something, write a few more words. `help` lists the "
     "commands."
 )
+ANSWER_SECONDS_MAX = 2.0
 POST_SECONDS = 1.0
+_CLOSED_CODES = ("not_in_channel", "channel_not_found", "is_archived")
 OPEN = Failpoint("slack.open_form")
 BEGIN = Failpoint("slack.begin")
 
@@ -64,7 +67,7 @@ class Shortcuts:
     take: Take
     admits: Callable[[UserAction], Awaitable[bool]]
     tell_thread: Callable[[UserAction, Outcome], None]
-    tell_privately: Callable[[str, str], None]
+    tell_privately: Callable[[str, Outcome | Awaitable[Outcome]], None]
 
     async def open_form(self, payload: JsonObject) -> None:
         """Opens the form of a shortcut. If that fails, notifies the person, because Slack shows nothing."""
@@ -86,16 +89,16 @@ class Shortcuts:
         body: JsonObject = {"trigger_id": get_text(payload, "trigger_id"), "view": view}
         try:
             with OPEN, waiting_at_most(POST_SECONDS):
-                async with asyncio.timeout(seconds_left(2.0)):
+                async with asyncio.timeout(seconds_left(ANSWER_SECONDS_MAX)):
                     await self.client.write("views.open", body)
         except (SurfaceError, TimeoutError) as error:
             log.warning("slack: a form was not opened: %s", error or type(error).__name__)
-            self.tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
+            self.tell_privately(get_text(payload, "user", "id"), Outcome(notice=FORM_REFUSED))
 
     def refuse_unknown(self, payload: JsonObject, name: str) -> None:
         """Logs a warning and tells the user that this version does not recognize the shortcut or button."""
         log.warning("slack: someone used an unknown control or shortcut: %r", name)
-        self.tell_privately(get_text(payload, "user", "id"), UNKNOWN_CONTROL)
+        self.tell_privately(get_text(payload, "user", "id"), Outcome(notice=UNKNOWN_CONTROL))
 
     async def ask_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
         """Opens a form that asks why the answer was bad. The rating counts even if the form is not sent."""
@@ -123,27 +126,24 @@ class Shortcuts:
             return refusal(payload, UNKNOWN_CONTROL)
         words = escape_entities(get_text(view, "state", "values", REQUEST_FIELD, REQUEST_FIELD, "value"))
         user, key = get_text(payload, "user", "id"), context.key("form", get_text(view, "id"))
-        try:
-            async with asyncio.timeout(seconds_left(2.0)):
-                if callback_id == REASON:
-                    given = FeedbackGiven(
-                        address=context.address(get_text(place, "channel"), get_text(place, "ts")),
-                        dedupe_key=key,
-                        run_id=get_text(place, "run_id"),
-                        is_good=False,
-                        person=context.person(user),
-                        text=unescape_entities(words).strip(),
-                    )
-                    outcome = (await self.take(given))[1]
-                elif get_text(place, "ts"):
-                    outcome = await self._ask_about(place, words, user, key, context)
-                else:
-                    outcome = await self._begin(await self.client.open_direct(user), words, user, key, context)
-        except (SurfaceError, TimeoutError) as error:
-            return _field_error(self._reason(error))
-        if outcome.run_id is None and outcome.notice:
-            return refusal(payload, outcome.notice)
-        return {} if outcome.run_id or not outcome.is_ignored else _field_error(NOT_ALLOWED)
+        if callback_id == REASON:
+            given = FeedbackGiven(
+                address=context.address(get_text(place, "channel"), get_text(place, "ts")),
+                dedupe_key=key,
+                run_id=get_text(place, "run_id"),
+                is_good=False,
+                person=context.person(user),
+                text=unescape_entities(words).strip(),
+            )
+            work = self._take(given)
+        elif get_text(place, "ts"):
+            work = self._ask_about(place, words, user, key, context)
+        else:
+            work = self._begin_directly(words, user, key, context)
+        outcome = await self._act(user, work)
+        if outcome.run_id is not None or not outcome.notice:
+            return {}
+        return _field_error(outcome.notice) if outcome.is_ignored else refusal(payload, outcome.notice)
 
     async def _ask_about(self, place: JsonObject, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         """Starts a run in the thread of a message, with the message quoted, and posts in the thread who asked what."""
@@ -185,14 +185,23 @@ class Shortcuts:
             return _ephemeral(MISTYPED.format(truncate(words, QUOTED_MAX), suggested))
         channel, user = get_text(payload, "channel_id"), get_text(payload, "user_id")
         key = context.key("command", get_text(payload, "trigger_id"))
-        try:
-            async with asyncio.timeout(seconds_left(2.0)):
-                outcome = await self._begin(channel, words, user, key, context)
-        except (SurfaceError, TimeoutError) as error:
-            return _ephemeral(self._reason(error))
-        if outcome.notice:
-            return _ephemeral(outcome.notice, outcome.commands)
-        return _ephemeral(NOT_ALLOWED) if outcome.is_ignored else {}
+        outcome = await self._act(user, self._begin(channel, words, user, key, context))
+        return _ephemeral(outcome.notice, outcome.commands) if outcome.notice else {}
+
+    async def _act(self, user: str, work: Coroutine[object, object, Outcome]) -> Outcome:
+        """Does the work and returns its outcome.
+
+        Work that takes too long for the acknowledgement is not cancelled, because that could leave it half done. An
+        empty outcome is returned for it, and the notice of its own outcome is sent to the user's direct messages."""
+        pending = spawn(_find_outcome(work), name="slack interaction")
+        await asyncio.wait({pending}, timeout=seconds_left(ANSWER_SECONDS_MAX))
+        if pending.done():
+            return pending.result()
+        self.tell_privately(user, pending)
+        return Outcome()
+
+    async def _begin_directly(self, words: str, user: str, key: str, context: ParseContext) -> Outcome:
+        return await self._begin(await self.client.open_direct(user), words, user, key, context)
 
     async def _begin(self, channel: str, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         """Posts who asked what and starts a run in the thread of that post, or runs a command. Raises SurfaceError."""
@@ -205,22 +214,33 @@ class Shortcuts:
         if isinstance(action, CommandCalled):  # nobody wrote a message
             action = replace(action, message=None)
         if not isinstance(action, IncomingMessage):
-            return (await self.take(action))[1]
+            return await self._take(action)
         action = replace(action, message_ref="")
         if not await self.admits(action):
-            return (await self.take(action))[1]
+            return await self._take(action)
         body = notice_body(channel, _asked(action.person, action.text))
-        with BEGIN, waiting_at_most(POST_SECONDS):
+        with BEGIN:
             ts = get_text(await self.client.write("chat.postMessage", body), "ts")
         address = replace(action.address, thread_key=ts)
-        return (await self.take(replace(action, address=address, message_ref=ts)))[1]
+        return await self._take(replace(action, address=address, message_ref=ts))
 
-    @staticmethod
-    def _reason(error: Exception) -> str:
+    async def _take(self, action: UserAction) -> Outcome:
+        return (await self.take(action))[1]
+
+
+async def _find_outcome(work: Awaitable[Outcome]) -> Outcome:
+    """Returns the outcome of the work. If the work fails or is refused, the notice says why."""
+    try:
+        outcome = await work
+    except (SurfaceError, TimeoutError) as error:
         log.info("slack: a request could not begin: %s", error or type(error).__name__)
-        if isinstance(error, SurfaceRefused) and error.code in ("not_in_channel", "channel_not_found", "is_archived"):
-            return NOT_IN_CHANNEL
-        return NOT_BEGUN
+        is_closed = isinstance(error, SurfaceRefused) and error.code in _CLOSED_CODES
+        return Outcome(notice=NOT_IN_CHANNEL if is_closed else NOT_BEGUN, is_ignored=True)
+    except Exception as error:  # without a response, Slack shows only that the app failed
+        log.exception("an interaction failed")
+        return Outcome(notice=describe_failure(error), is_ignored=True)
+    is_refused = outcome.is_ignored and outcome.run_id is None
+    return replace(outcome, notice=outcome.notice or NOT_ALLOWED) if is_refused else outcome
 
 
 def _parse_place(private_metadata: str) -> JsonObject | None:
@@ -257,8 +277,9 @@ def refusal(payload: JsonObject, sentence: str) -> JsonObject:
     return {"response_action": "update", "view": shown}
 
 
-def _field_error(sentence: str) -> JsonObject:
-    return {"response_action": "errors", "errors": {REQUEST_FIELD: sentence}}
+def _field_error(markdown: str) -> JsonObject:
+    """Returns the acknowledgement that shows a sentence below the form's field, so that the user's words stay."""
+    return {"response_action": "errors", "errors": {REQUEST_FIELD: markdown_to_words(markdown)}}
 
 
 def _ephemeral(markdown: str, commands: Mapping[str, str] | None = None) -> JsonObject:

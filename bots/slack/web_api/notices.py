@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 
 from bots.delivery.content import Notice
 from bots.inbound.actions import Outcome, UserAction
-from bots.slack.render.messages import render_content
+from bots.slack.render.messages import RenderedMessage, render_content
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.posting import post_with_fallback
 from core.domain.errors import SurfaceError
@@ -43,24 +43,28 @@ class NoticeSender:
         one."""
         self._start(self._send(inbound, outcome, is_thread_open))
 
-    def send_directly(self, user: str, sentence: str) -> None:
-        """Starts sending the sentence to the person's direct messages."""
-        self._start(self._send_directly(user, sentence))
+    def send_directly(self, user: str, outcome: Outcome | Awaitable[Outcome]) -> None:
+        """Starts sending the outcome's notice, if it has one, to the person's direct messages. If the outcome is
+        awaited, sends the notice after that."""
+        self._start(self._send_directly(user, outcome))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = spawn(work, name="slack-notice")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send_directly(self, user: str, sentence: str) -> None:
+    async def _send_directly(self, user: str, work: Outcome | Awaitable[Outcome]) -> None:
+        outcome = work if isinstance(work, Outcome) else await work
+        if not outcome.notice:
+            return
         try:
-            channel = await self._client.open_direct(user)
-            await self._client.write("chat.postMessage", {"channel": channel, "text": sentence})
+            body: JsonObject = {"channel": await self._client.open_direct(user), **NO_PREVIEWS}
+            with NOTICE:
+                await post_with_fallback(self._client, "chat.postMessage", body, _render(outcome))
         except SurfaceError as error:
-            log.warning("slack: the notice %r was not sent: %s", sentence, error)
+            log.warning("slack: the notice %r was not sent: %s", outcome.notice, error)
 
     async def _send(self, inbound: UserAction, outcome: Outcome, is_thread_open: bool) -> None:
-        drawing = render_content(Notice(markdown=outcome.notice, commands=outcome.commands))
         address = inbound.address
         body: JsonObject = {"channel": address.channel_id}
         # A direct message is private anyway, and an ephemeral message disappears after a reload.
@@ -73,7 +77,7 @@ class NoticeSender:
             method, body = "chat.postMessage", body | NO_PREVIEWS
         try:
             with NOTICE:
-                await post_with_fallback(self._client, method, body, drawing)
+                await post_with_fallback(self._client, method, body, _render(outcome))
         except SurfaceError as error:
             log.warning("a notice could not be shown: %s", error)
 
@@ -83,3 +87,7 @@ class NoticeSender:
             _, late = await asyncio.wait(list(self._sending), timeout=CLOSE_SECONDS_MAX)
             for task in late:
                 await cancel(task)
+
+
+def _render(outcome: Outcome) -> RenderedMessage:
+    return render_content(Notice(markdown=outcome.notice, commands=outcome.commands))

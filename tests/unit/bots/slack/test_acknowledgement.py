@@ -54,6 +54,22 @@ class SilentSlack(SlackClient):
     write = write_form = read
 
 
+class RecordingSlack(SilentSlack):
+    """A Slack that answers each call, and records the posted texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posted: list[str] = []
+
+    async def read(self, *arguments: object, **more: object) -> JsonObject:
+        return {}
+
+    async def write(self, method: str, body: JsonObject, **more: object) -> JsonObject:
+        if method == "chat.postMessage":
+            self.posted.append(str(body["text"]))
+        return {"ts": "1.1", "channel": {"id": "D1"}}
+
+
 def handler(taken: list[UserAction]) -> EventHandler:
     async def receive(inbound: UserAction) -> Outcome:
         taken.append(inbound)
@@ -98,3 +114,32 @@ async def test_a_slack_that_answers_nothing_gets_its_acknowledgement_in_time(
         await send(handler(taken))
     assert time.monotonic() - began < ACKNOWLEDGED_WITHIN_SECONDS
     assert len(taken) == takes
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda slack: slack.on_command({"user_id": "U1", "channel_id": "D1", "text": "forget yes"}),
+        lambda slack: slack.on_command({"user_id": "U1", "channel_id": "C1", "text": "draw a cat and a dog"}),
+        lambda slack: slack.on_form({**FORM, "view": {"id": "V1", "callback_id": ASK_ANYWHERE}}),
+    ],
+    ids=["command", "request", "form"],
+)
+@in_virtual_time
+async def test_what_takes_longer_than_the_acknowledgement_is_done_all_the_same_and_its_outcome_is_sent(
+    send: Callable[[EventHandler], Awaitable[object]],
+) -> None:
+    client, done = RecordingSlack(), asyncio.Event()
+
+    async def receive(_inbound: UserAction) -> Outcome:
+        await asyncio.sleep(ACKNOWLEDGED_WITHIN_SECONDS)
+        done.set()
+        return Outcome(notice="That is done.")
+
+    slack = EventHandler(client, People(client), receive)
+    began = time.monotonic()
+    assert await send(slack) == {}
+    assert time.monotonic() - began < ACKNOWLEDGED_WITHIN_SECONDS
+    await slack.close()
+    assert done.is_set()
+    assert client.posted[-1] == "That is done."
