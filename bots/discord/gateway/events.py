@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-import aiohttp
 import discord
 
 from bots.discord.address import ChannelLocation, locate_channel
@@ -28,7 +27,7 @@ from bots.discord.gateway.parse import (
 from bots.discord.permissions import describe_obstacle, find_bot_permissions, notice_place
 from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
-from bots.discord.rest.client import RestClient, get_text, translate_error
+from bots.discord.rest.client import RestClient, get_text, translating_errors
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import CommandCalled, Outcome, UserAction, stop_by
 from bots.inbound.receiver import Receive
@@ -148,12 +147,11 @@ class EventHandler:
             inbound = replace(inbound, is_missed=is_missed)
         if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
             # a backfilled message lacks its author's roles
-            try:
-                actor = parse_standing(await message.guild.fetch_member(message.author.id), location)
-            except (discord.NotFound, discord.Forbidden):  # a user who has left has no roles
-                actor = replace(parse_standing(message.author, location), groups=frozenset())
-            except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-                raise translate_error(error) from error
+            with translating_errors():
+                try:
+                    actor = parse_standing(await message.guild.fetch_member(message.author.id), location)
+                except (discord.NotFound, discord.Forbidden):  # a user who has left has no roles
+                    actor = replace(parse_standing(message.author, location), groups=frozenset())
             inbound = replace(inbound, actor=actor)
         problem = describe_obstacle(message.channel, find_bot_permissions(message.channel, message.guild))
         # a command with files begins a conversation, too, because the files are added to its knowledge
@@ -334,12 +332,11 @@ class EventHandler:
             return ChannelLocation(kind="direct", channel_id=channel_id)
         channel = self._client.get_channel(channel_id)
         if channel is None:
-            try:
-                channel = await self._client.fetch_channel(channel_id)
-            except (discord.Forbidden, discord.NotFound):
-                return None
-            except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-                raise translate_error(error) from error
+            with translating_errors():
+                try:
+                    channel = await self._client.fetch_channel(channel_id)
+                except (discord.Forbidden, discord.NotFound):
+                    return None
         return locate_channel(channel, guild_id)
 
 

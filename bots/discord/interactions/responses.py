@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import partial
 from typing import TypedDict
 
-import aiohttp
 import discord
 from discord import app_commands
 from discord.http import handle_message_parameters
@@ -21,7 +20,7 @@ from bots.discord.gateway.parse import parse_attachment, parse_files, parse_pers
 from bots.discord.limits import MODAL_INPUT_MAX, to_single_line
 from bots.discord.permissions import describe_obstacle
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
-from bots.discord.rest.client import translate_error
+from bots.discord.rest.client import translating_errors
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import (
     UNKNOWN_CONTROL,
@@ -34,7 +33,7 @@ from bots.inbound.actions import (
 )
 from bots.inbound.receiver import Receive, Suggest
 from core.domain.actions import ActorContext, AskAnswered, IncomingMessage
-from core.domain.errors import StorageUnavailable
+from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.threads import Address, IncomingFile, Person
 from core.failpoints import Failpoint
 from core.tasks import spawn
@@ -263,10 +262,11 @@ async def _fetch_message(interaction: AnyInteraction, message_id: int) -> discor
     if not isinstance(channel, discord.abc.Messageable):
         return None
     try:
-        async with asyncio.timeout(FETCH_SECONDS):
-            return await channel.fetch_message(message_id)
-    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        log.info("discord: the message of a form cannot be read: %s", translate_error(error))
+        with translating_errors():
+            async with asyncio.timeout(FETCH_SECONDS):
+                return await channel.fetch_message(message_id)
+    except SurfaceError as error:
+        log.info("discord: the message of a form cannot be read: %s", error)
         return None
 
 
@@ -333,22 +333,27 @@ async def respond(interaction: AnyInteraction, work: Outcome | Awaitable[Outcome
     pending = spawn(_outcome(work), name="discord interaction")
     await asyncio.wait({pending}, timeout=DEFER_AFTER_SECONDS)
     try:
-        with ACKNOWLEDGE:
-            if pending.done():
-                outcome = pending.result()
-                if outcome.notice or _is_command(interaction):
-                    await _send_notice(interaction.response.send_message, outcome)
-                else:  # a command needs a visible response; a click does not
-                    await interaction.response.defer()
-                return
-            await interaction.response.defer(ephemeral=True)
-        outcome = await pending
-        if _is_command(interaction) and not outcome.is_private:
-            await _send_privately(interaction, outcome)
-        elif outcome.notice or _is_command(interaction):
-            await _send_notice(interaction.followup.send, outcome)
-    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        log.warning("discord: an interaction was handled but not answered: %s", translate_error(error))
+        with translating_errors():
+            await _show_outcome(interaction, pending)
+    except SurfaceError as error:
+        log.warning("discord: an interaction was handled but not answered: %s", error)
+
+
+async def _show_outcome(interaction: AnyInteraction, pending: asyncio.Task[Outcome]) -> None:
+    with ACKNOWLEDGE:
+        if pending.done():
+            outcome = pending.result()
+            if outcome.notice or _is_command(interaction):
+                await _send_notice(interaction.response.send_message, outcome)
+            else:  # a command needs a visible response; a click does not
+                await interaction.response.defer()
+            return
+        await interaction.response.defer(ephemeral=True)
+    outcome = await pending
+    if _is_command(interaction) and not outcome.is_private:
+        await _send_privately(interaction, outcome)
+    elif outcome.notice or _is_command(interaction):
+        await _send_notice(interaction.followup.send, outcome)
 
 
 async def _outcome(work: Outcome | Awaitable[Outcome]) -> Outcome:
@@ -400,11 +405,14 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
     """Edits the deferred response without link previews, a flag that discord.py's own edit does not support."""
     http = interaction.client.http
     try:
-        with handle_message_parameters(
-            content=text,
-            allowed_mentions=discord.AllowedMentions.none(),
-            flags=discord.MessageFlags(suppress_embeds=True),
-        ) as parameters:
+        with (
+            translating_errors(),
+            handle_message_parameters(
+                content=text,
+                allowed_mentions=discord.AllowedMentions.none(),
+                flags=discord.MessageFlags(suppress_embeds=True),
+            ) as parameters,
+        ):
             await async_context.get().edit_original_interaction_response(
                 interaction.application_id,
                 interaction.token,
@@ -413,9 +421,9 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
                 proxy_auth=http.proxy_auth,
                 payload=parameters.payload,
             )
-    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+    except SurfaceError as error:
         # ignore this, because the command is executed anyway
-        log.warning("discord: the response to a command was not shown: %s", translate_error(error))
+        log.warning("discord: the response to a command was not shown: %s", error)
 
 
 def _notice_text(outcome: Outcome) -> str:

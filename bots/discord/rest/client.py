@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import cast
@@ -171,9 +172,21 @@ class RestClient:
 
     async def _outcome(self, route: Route, options: dict[str, object]) -> JsonValue | SurfaceError:
         try:
-            return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
-        except (discord.DiscordException, aiohttp.ClientError, OSError, RuntimeError) as error:
-            return translate_error(error)
+            with translating_errors():
+                return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
+        except SurfaceError as error:
+            return error
+
+
+@contextmanager
+def translating_errors() -> Generator[None]:
+    """Context manager for calls of discord.py: raises the SurfaceError that corresponds to an error.
+
+    If discord.py cannot parse an answer, its error may have any type, so every exception is translated."""
+    try:
+        yield
+    except Exception as error:
+        raise translate_error(error) from error
 
 
 def translate_error(error: Exception) -> SurfaceError:

@@ -1,11 +1,14 @@
 """The one table from discord.py's errors to ours."""
 
+import json
 from types import SimpleNamespace
+from typing import Any
 
 import discord
 import pytest
 
-from bots.discord.rest.client import translate_error
+from bots.discord.gateway.events import EventHandler
+from bots.discord.rest.client import RestClient, translate_error
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from tests.support.narrow import require_type
 
@@ -38,6 +41,33 @@ def test_what_will_not_pass_is_refused_with_discords_code(error, code: str) -> N
 )
 def test_what_may_have_been_carried_out_is_unclear(error) -> None:
     assert isinstance(translate_error(error), SurfaceUnclear)
+
+
+class UnreadableDiscord(discord.Client):
+    """A Discord whose answers cannot be parsed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(intents=discord.Intents.none())
+        self._error = error
+        self.http.request = self.fetch_channel
+
+    async def fetch_channel(self, *_arguments: object, **_more: object) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [json.JSONDecodeError("no JSON", "<html>", 0), TypeError("a page in place of JSON")])
+async def test_a_message_whose_look_up_has_an_unreadable_answer_is_not_skipped(error: Exception) -> None:
+    client: Any = UnreadableDiscord(error)
+    none: Any = None
+    rest = RestClient(client.http)
+    handler = EventHandler(client, none, rest, none, none, none)
+    message: Any = SimpleNamespace(
+        id=1, guild=None, channel=discord.PartialMessageable(state=client._connection, id=5, guild_id=1)
+    )
+    with pytest.raises(SurfaceUnclear):
+        await handler.handle_message(message)
+    with pytest.raises(SurfaceUnclear):
+        await rest.call("GET", "/gateway")
 
 
 def test_limits_say_how_long_they_last() -> None:
