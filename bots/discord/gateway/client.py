@@ -121,12 +121,12 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
         work = partial(backfill.record_new_channels, guild, self.channel_cursors)
-        await self.kept_events.handle(f"channels:{guild.id}", work)
+        await self.kept_events.handle(str(guild.id), f"channels:{guild.id}", work)
 
     async def on_guild_remove(self, guild: discord.Guild) -> None:
         if self.on_uninstall is not None:
             uninstall = partial(self.on_uninstall, "discord", str(guild.id))
-            await self.kept_events.handle(f"guild remove:{guild.id}", uninstall)
+            await self.kept_events.handle(str(guild.id), f"guild remove:{guild.id}", uninstall)
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         log.info("discord: the bot was added to server %s", guild.id)
@@ -151,7 +151,8 @@ class GatewayClient(discord.AutoShardedClient):
         log.exception("%s failed", event_method)
 
     async def _backfill_channels(self) -> None:
-        await self.kept_events.handle("backfill", partial(backfill.backfill_channels, self, self.channel_cursors))
+        work = partial(backfill.backfill_channels, self, self.channel_cursors)
+        await self.kept_events.handle("all channels", "backfill", work)
 
     async def _read_gap(self, channel_id: int, after: int) -> None:
         await backfill.read_gap(

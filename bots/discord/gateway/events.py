@@ -102,7 +102,9 @@ class EventHandler:
             if allowed is None or allowed.read_message_history:
                 await self.handle_message(message)
             else:  # the bot may not read the history, so the message cannot be read again
-                await self._kept_events.handle(f"message:{message.id}", partial(self.handle_message, message))
+                await self._kept_events.handle(
+                    str(message.channel.id), f"message:{message.id}", partial(self.handle_message, message)
+                )
 
     async def _hear_post(self, message: discord.Message) -> None:
         location = locate_channel(message.channel, message.guild and message.guild.id)
@@ -111,7 +113,9 @@ class EventHandler:
     async def _hear(self, happened: TriggerEvent | None) -> None:
         """Passes the event to the schedules, and retries until it is stored."""
         if happened is not None and self.hear is not None:
-            await self._kept_events.handle(f"event:{happened.key}", partial(self.hear, happened))
+            await self._kept_events.handle(
+                happened.address.channel_id, f"event:{happened.key}", partial(self.hear, happened)
+            )
 
     async def handle_message(self, message: discord.Message, *, is_missed: bool = False) -> None:
         """Handles a live message, or one that was missed. A message that was handled before has no effect.
@@ -203,7 +207,9 @@ class EventHandler:
         if message.author.id == self._bot_user_id():
             return
         edited_at = message.edited_at.isoformat() if message.edited_at else ""
-        await self._kept_events.handle(f"edit:{message.id}:{edited_at}", partial(self._edit, message))
+        await self._kept_events.handle(
+            str(message.channel.id), f"edit:{message.id}:{edited_at}", partial(self._edit, message)
+        )
 
     async def _edit(self, message: discord.Message) -> None:
         location = await self._locate(message.channel, message.guild)
@@ -240,7 +246,7 @@ class EventHandler:
                     await self._receive(inbound)
 
         for message_id in sorted(message_ids):
-            await self._kept_events.handle(f"delete:{message_id}", partial(delete, message_id))
+            await self._kept_events.handle(str(payload.channel_id), f"delete:{message_id}", partial(delete, message_id))
 
     async def on_thread_closed(self, location: ChannelLocation, error_code: str) -> None:
         """Stops the run of a thread that was locked or deleted. Nothing is posted in the thread from now on.
@@ -254,7 +260,7 @@ class EventHandler:
             person=MODERATOR,
             actor=ActorContext(groups=None),
         )
-        await self._kept_events.handle(stop.dedupe_key, partial(self._receive, stop))
+        await self._kept_events.handle(str(location.channel_id), stop.dedupe_key, partial(self._receive, stop))
 
     async def on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         """Handles an added reaction."""
@@ -268,7 +274,7 @@ class EventHandler:
             return
         now = time_of_arrival()
         event_id = f"reaction:{payload.message_id}:{payload.user_id}:{payload.emoji}:{now}"
-        await self._kept_events.handle(event_id, partial(self._react, payload, now))
+        await self._kept_events.handle(str(payload.channel_id), event_id, partial(self._react, payload, now))
 
     async def _react(self, payload: discord.RawReactionActionEvent, received_at: datetime) -> None:
         location = await self._locate_by_id(payload.channel_id, payload.guild_id)

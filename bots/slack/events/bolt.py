@@ -119,7 +119,8 @@ def build_bolt_app(
         try:
             await process()
         except (StorageUnavailable, SurfaceError):
-            retry_buffer.add(get_text(payload, "event_id"), process)
+            channel = get_text(event, "channel") or get_text(event, "item", "channel")
+            retry_buffer.add(channel or tenant.team_id, get_text(payload, "event_id"), process)
             raise
 
     anything = re.compile(".*")
