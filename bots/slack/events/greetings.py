@@ -64,7 +64,7 @@ class Greeter:
             self._show_home(opened, has_access=has_access)
         elif has_access:
             try:
-                page = await self.client.read("conversations.history", {"channel": channel, "limit": 1})
+                page = await self.client.look_up("conversations.history", {"channel": channel, "limit": 1})
             except SurfaceError as error:
                 log.info("slack: whether a person is new is not known: %s", error)
                 return

@@ -300,7 +300,7 @@ class EventHandler:
     async def _find_thread(self, happened: TriggerEvent) -> TriggerEvent:
         """Returns the event with the thread of its message, because a reaction event does not contain it."""
         parameters = {"channel": happened.address.channel_id, "ts": happened.message_ref, "limit": 1}
-        (message, *_) = get_objects(await self._client.read("conversations.replies", parameters), "messages") or [{}]
+        (message, *_) = get_objects(await self._client.look_up("conversations.replies", parameters), "messages") or [{}]
         thread_ts = get_text(message, "thread_ts") or happened.message_ref
         return replace(happened, address=replace(happened.address, thread_key=thread_ts))
 
@@ -376,18 +376,15 @@ class EventHandler:
         thread_ts = get_text(mention, "thread_ts") or ts
         try:
             found = await self._fetch(channel, thread_ts, ts)
-        except (SurfaceError, TimeoutError) as error:
+        except SurfaceError as error:
             log.info("slack: the full message of a mention cannot be read: %s", error)
             return mention
         whole = {key: found[key] for key in ("text", "files", "blocks", "attachments") if key in found}
         return {**mention, **whole}
 
     async def _fetch(self, channel: str, thread_ts: str, ts: str) -> JsonObject:
-        async with asyncio.timeout(seconds_left(FETCH_SECONDS_MAX)):
-            answer = await self._client.read(
-                "conversations.replies",
-                {"channel": channel, "ts": thread_ts, "oldest": ts, "latest": ts, "inclusive": True, "limit": 2},
-            )
+        parameters = {"channel": channel, "ts": thread_ts, "oldest": ts, "latest": ts, "inclusive": True, "limit": 2}
+        answer = await self._client.look_up("conversations.replies", parameters, seconds_max=FETCH_SECONDS_MAX)
         found = [one for one in get_objects(answer, "messages") if get_text(one, "ts") == ts]
         return found[0] if found else {}
 

@@ -50,8 +50,7 @@ OPEN = Failpoint("slack.open_form")
 BEGIN = Failpoint("slack.begin")
 
 Fetch = Callable[[str, str, str], Awaitable[JsonObject]]
-"""Returns the message with the given channel, thread and ts, or an empty object. Raises SurfaceError or
-TimeoutError."""
+"""Returns the message with the given channel, thread and ts, or an empty object. Raises SurfaceError."""
 Take = Callable[[UserAction], Awaitable[tuple[UserAction, Outcome]]]
 """Adds facts about the action's person and passes the action on. Returns the action and the outcome."""
 
@@ -232,8 +231,8 @@ async def _find_outcome(work: Awaitable[Outcome]) -> Outcome:
     """Returns the outcome of the work. If the work fails or is refused, the notice says why."""
     try:
         outcome = await work
-    except (SurfaceError, TimeoutError) as error:
-        log.info("slack: a request could not begin: %s", error or type(error).__name__)
+    except SurfaceError as error:
+        log.info("slack: a request could not begin: %s", error)
         is_closed = isinstance(error, SurfaceRefused) and error.code in _CLOSED_CODES
         return Outcome(notice=NOT_IN_CHANNEL if is_closed else NOT_BEGUN, is_ignored=True)
     except Exception as error:  # without a response, Slack shows only that the app failed

@@ -88,10 +88,11 @@ class ChannelHistory:
         return MissedMessages(messages=tuple(_as_event(found[ts], channel_id) for ts in kept), is_cut=is_cut)
 
     async def read_replies(self, channel_id: str, thread_key: str) -> list[JsonObject]:
-        """Returns the first replies of a thread as `message` events, oldest first. Raises SurfaceError."""
+        """Returns the first replies of a thread as `message` events, oldest first. Raises SurfaceError, also if Slack
+        does not answer before the acknowledgement is due."""
         parameters: dict[str, str | int | bool] = {"channel": channel_id, "ts": thread_key}
         with _CATCH_UP:
-            answer = await self.client.read("conversations.replies", {**parameters, "limit": 15})
+            answer = await self.client.look_up("conversations.replies", {**parameters, "limit": 15})
         replies = get_objects(answer, "messages")
         return [_as_event(one, channel_id) for one in replies if get_text(one, "ts") != thread_key]
 

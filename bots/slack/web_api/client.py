@@ -295,6 +295,16 @@ class SlackClient:
         """Calls a read-only method. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
         return await self._call(method, "GET", params=parameters)
 
+    async def look_up(
+        self, method: str, parameters: Parameters, *, seconds_max: float = ACKNOWLEDGE_SECONDS
+    ) -> JsonObject:
+        """Calls a read-only method like `read`, but takes at most `seconds_max`, or less inside `acknowledging`."""
+        try:
+            async with asyncio.timeout(seconds_left(seconds_max)):
+                return await self.read(method, parameters)
+        except TimeoutError as error:
+            raise SurfaceUnclear("Slack did not answer in time") from error
+
     async def write(self, method: str, body: JsonObject, *, precondition: Precondition | None = None) -> JsonObject:
         """Calls a method that changes something, with arguments as JSON. Raises the same exceptions as `read`."""
         return await self._call(method, "POST", body=body, precondition=precondition)

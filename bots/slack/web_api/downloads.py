@@ -1,6 +1,5 @@
 """Downloads files that users attached, and signs references to them."""
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -14,7 +13,7 @@ from yarl import URL
 
 from bots.slack.events.message_content import parse_files
 from bots.slack.events.payload_fields import get_object, get_text
-from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient, seconds_left
+from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
 from core.domain.errors import RunError, SurfaceError, SurfaceRefused
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
@@ -99,9 +98,8 @@ async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> Incomi
     if address:
         return file
     try:
-        async with asyncio.timeout(seconds_left(LOOKUP_SECONDS_MAX)):
-            answer = await client.read("files.info", {"file": file_id})
-    except (SurfaceError, TimeoutError) as error:
+        answer = await client.look_up("files.info", {"file": file_id}, seconds_max=LOOKUP_SECONDS_MAX)
+    except SurfaceError as error:
         log.info("slack: a file's metadata cannot be read: %s", error)
         return file
     found = parse_files({"files": [get_object(answer, "file")]})

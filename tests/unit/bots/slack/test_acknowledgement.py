@@ -12,12 +12,14 @@ from typing import NoReturn
 import pytest
 
 from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.schedules import Locate
 from bots.slack.events.handler import EventHandler
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.people import People
 from core.domain.errors import SurfaceError
 from core.domain.json import JsonObject
+from core.domain.schedules import TriggerEvent
 from tests.histories.virtual_time import in_virtual_time
 from tests.unit.bots.slack.test_parse import IDENTITY, REPLY, fixture, message, reaction
 
@@ -73,13 +75,17 @@ class RecordingSlack(SilentSlack):
 def handler(taken: list[UserAction]) -> EventHandler:
     async def receive(inbound: UserAction) -> Outcome:
         taken.append(inbound)
-        return Outcome()
+        return Outcome(run_id="r1")  # the handler then looks for early replies, because the message is old
 
     async def admits(_inbound: UserAction) -> bool:
         return True
 
+    async def hear(event: TriggerEvent, locate: Locate | None = None) -> None:
+        if locate is not None:
+            await locate()
+
     client = SilentSlack()
-    return EventHandler(client, People(client), receive, [GROUP], admits=admits)
+    return EventHandler(client, People(client), receive, [GROUP], hear=hear, admits=admits)
 
 
 async def send_twice_in_a_thread(slack: EventHandler) -> None:
