@@ -140,6 +140,9 @@ async def connect_browser(request: web.Request) -> web.WebSocketResponse:
         await other.close(code=4001, message=b"opened again")
     is_released = session.sockets[socket] = asyncio.Event()
     try:
+        if await sessions.is_over(session):  # since the request came; nobody would close this page
+            await socket.close(code=4000, message=b"handed back")
+            return socket
         async with sandbox.browser.take_over() as hands:
             showing = spawn(_send_frames(hands, socket), name="browser of a take-over")
             try:

@@ -95,6 +95,11 @@ class TakeoverSessions:
     async def find_claim(self, link_key: str) -> TakeoverClaim | None:
         return await self._deps.takeover_claims.find(link_key)
 
+    async def is_over(self, session: TakeoverSession) -> bool:
+        """Whether the take-over has ended, perhaps in another process."""
+        claim = await self.find_claim(session.claim.link_key)
+        return claim is None or claim.is_ended
+
     def session_of(self, claim: TakeoverClaim) -> TakeoverSession:
         """Returns the session of a claim. The first call starts monitoring it for idle time and expiry."""
         session = self._sessions.get(claim.link_key)
@@ -115,8 +120,7 @@ class TakeoverSessions:
 
         Raises StorageUnavailable if the database cannot be used. The call can then be repeated."""
         claim = session.claim
-        found = await self.find_claim(claim.link_key)
-        if found is None or found.is_ended:
+        if await self.is_over(session):
             return False
         await _close_sockets(session)
         snapshot = await self._deps.conversations.snapshot(claim.thread_id)
@@ -127,6 +131,7 @@ class TakeoverSessions:
                 await self._notify_agent(snapshot, claim.link_key, text)
         is_first = await self._deps.takeover_claims.end(claim.link_key)
         self._sessions.pop(claim.link_key, None)
+        await _close_sockets(session)  # those that connected in the meantime
         if session.watcher is not None and session.watcher is not asyncio.current_task():
             await cancel(session.watcher)
         return is_first

@@ -3,9 +3,12 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urljoin
 
 import aiohttp
@@ -20,7 +23,7 @@ from core.domain.threads import Reply
 from core.run.finish import build_run_result
 from core.stores import JournalEntry
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.integration.bots.web.stage import Stage, staged
+from tests.integration.bots.web.stage import FakeSandboxes, Stage, staged
 from tests.support.narrow import require_type
 
 SECRET = b"s" * 32
@@ -244,6 +247,44 @@ async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         again = TakeoverVisitor(stage, visitor.thread_id, visitor.path, visitor.origin)
         assert isinstance(await until_received(again), AskAnswered)
+
+
+@dataclass
+class SleepingSandboxes(FakeSandboxes):
+    """Opens a sandbox when `may_open` is set. `takeovers` counts how often its browser was taken over."""
+
+    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    may_open: asyncio.Event = field(default_factory=asyncio.Event)
+    takeovers: int = 0
+
+    async def open(self, thread_id: str, *, fence: int) -> Any:
+        self.is_asked.set()
+        await self.may_open.wait()
+        return SimpleNamespace(browser=self)
+
+    @asynccontextmanager
+    async def take_over(self) -> AsyncGenerator[Any]:
+        self.takeovers += 1
+        yield self
+
+    async def receive(self) -> AsyncGenerator[Any]:
+        for nothing in ():
+            yield nothing
+
+
+async def test_a_page_that_is_connecting_when_the_browser_goes_back_does_not_take_it(tmp_path: Path) -> None:
+    sandboxes = SleepingSandboxes()
+    async with staged(tmp_path, sandboxes=sandboxes) as stage:
+        visitor = await opened(stage)
+        await visitor.start()
+        connecting = asyncio.ensure_future(stage.http.ws_connect(f"{visitor.path}/socket", headers=visitor.own))
+        await sandboxes.is_asked.wait()
+        async with stage.http.post(f"{visitor.path}/finish", headers=visitor.own, json={}) as answer:
+            assert answer.status == 200
+        sandboxes.may_open.set()
+        async with await connecting as socket:
+            await socket.receive()
+            assert (sandboxes.takeovers, socket.close_code) == (0, 4000)
 
 
 async def test_the_pages_files_are_there_and_nothing_else(visitor: TakeoverVisitor) -> None:
