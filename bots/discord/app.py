@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 import aiohttp
@@ -194,6 +195,7 @@ class DiscordApp:
         discord.py reconnects by itself, but gives up if a gateway sends something that it cannot parse."""
         pause = RECONNECT_SECONDS
         while not self._is_closing:
+            began = time.monotonic()
             try:
                 if self.client.is_closed():
                     self.client.clear()
@@ -208,6 +210,8 @@ class DiscordApp:
             except discord.ConnectionClosed as error:
                 return describe_close_code(error.code, self._shards)
             except Exception:  # treat network, TLS and discord.py errors alike: connect again
+                if time.monotonic() - began > RECONNECT_SECONDS_MAX:  # it worked in between
+                    pause = RECONNECT_SECONDS
                 log.exception("the connection to Discord broke; connecting again in %s s", pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, RECONNECT_SECONDS_MAX)
