@@ -32,23 +32,24 @@ class KnowledgeDeps:
 
 
 async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> Outcome:
-    """Adds the files that came with the command, lists the known files, or removes one."""
+    """Adds the files that came with the command, lists the known files, or removes one. The outcome is private if
+    nothing was added or removed."""
     verb, _, name = called.argument.partition(" ")
     match verb:
         case "add":
-            notice = await _add_files(called, deps)
+            return await _add_files(called, deps)
         case "remove":
             scope = await _scope(called, deps)
-            removed = await deps.knowledge_base.remove(scope, name) if scope else None
-            notice = f"I have forgotten `{removed.name}`." if removed else f"I know no file named {inline_code(name)}."
+            if removed := await deps.knowledge_base.remove(scope, name) if scope else None:
+                return Outcome(notice=f"I have forgotten `{removed.name}`.", is_private=False)
+            return Outcome(notice=f"I know no file named {inline_code(name)}.")
         case _:
             scope = await _scope(called, deps)
             entries = await deps.knowledge_base.store.entries([scope]) if scope else ()
             lines = [f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:ENTRIES_SHOWN_MAX]]
             if len(entries) > ENTRIES_SHOWN_MAX:
                 lines.append(f"- and {len(entries) - ENTRIES_SHOWN_MAX} more")
-            notice = "\n".join(lines) or f"I know no files here yet. {ADD}"
-    return Outcome(notice=notice, is_private=False)
+            return Outcome(notice="\n".join(lines) or f"I know no files here yet. {ADD}", is_private=False)
 
 
 async def _scope(called: CommandCalled, deps: KnowledgeDeps) -> Scope | None:
@@ -56,14 +57,15 @@ async def _scope(called: CommandCalled, deps: KnowledgeDeps) -> Scope | None:
     return Scope("thread", snapshot.thread.thread_id) if snapshot else None
 
 
-async def _add_files(called: CommandCalled, deps: KnowledgeDeps) -> str:
+async def _add_files(called: CommandCalled, deps: KnowledgeDeps) -> Outcome:
     if not called.files:
-        return f"Attach the files that I should know: {ADD}"
+        return Outcome(notice=f"Attach the files that I should know: {ADD}")
     scope = await _scope(called, deps)
     if scope is None:
         thread = await deps.conversations.create(called.address)
         scope = Scope("thread", thread.thread_id)
     lines: list[str] = []
+    is_changed = False
     for file in called.files:
         if called.address.platform not in deps.sources:
             lines.append(f"- `{file.name}`: files cannot be fetched here.")
@@ -71,9 +73,10 @@ async def _add_files(called: CommandCalled, deps: KnowledgeDeps) -> str:
         try:
             entry = await add_knowledge(file, scope, called.address, called.person, deps)
             lines.append(f"- I know `{entry.name}` now (about {entry.tokens:,} tokens).")
+            is_changed = True
         except (RunError, ToolError) as error:
             lines.append(f"- `{file.name}` was not added: {error}")
-    return "\n".join(lines)
+    return Outcome(notice="\n".join(lines), is_private=not is_changed)
 
 
 async def add_knowledge(

@@ -10,6 +10,7 @@ import pytest
 
 from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.knowledge import ADD, ENTRIES_SHOWN_MAX, add_knowledge, answer_knowledge
+from bots.inbound.commands.table import audit_entry_for
 from core.domain.budget import Budget, Limit, Spending, Spent
 from core.domain.errors import BudgetExceeded, ToolError
 from core.domain.threads import Address, IncomingFile, Person
@@ -130,4 +131,6 @@ async def test_files_are_added_removed_and_listed(
         files=tuple(IncomingFile(file_ref=name, name=name) for name in files),
     )
     outcome = await answer_knowledge(called, deps)
-    assert (outcome.notice, outcome.is_private) == (answer, False)
+    is_changed = answer.startswith((ADDED, "I have forgotten"))
+    assert (outcome.notice, outcome.is_private) == (answer, not (is_changed or argument == ""))
+    assert (audit_entry_for(called, outcome) is not None) == is_changed
