@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bots.inbound.access import NOT_ALLOWED
@@ -13,7 +14,7 @@ from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.home import closed_home_view, home_view
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.notices import notice_body
-from core.domain.errors import StorageUnavailable, SurfaceError
+from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.json import JsonObject
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
@@ -96,36 +97,33 @@ class Greeter:
         task.add_done_callback(forget)
 
     async def _keep_home(self, opened: CommandCalled, has_access: bool) -> None:
-        """Publishes the person's page, and publishes it again when it changes while one of their runs is active."""
+        """Publishes the person's page until it is shown, and publishes it again when it changes while one of their
+        runs is active."""
         person_id, shown = opened.person.person_id, None
-        if not has_access:
-            await self._publish(person_id, closed_home_view(NOT_ALLOWED))
-            return
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(HOME_LIVE_SECONDS):
                 while True:
                     try:
-                        page = await self.greetings.read_page(opened.person, opened.address, opened.actor)
-                    except StorageUnavailable as error:
-                        log.warning("slack: a Home waits for the database: %s", error)
-                    else:
-                        view = home_view(page)
-                        if view != shown and await self._publish(person_id, view):
+                        view, is_active = await self._draw_home(opened, has_access=has_access)
+                        if view != shown:
+                            with PUBLISH:
+                                await self.client.write("views.publish", {"user_id": person_id, "view": view})
                             shown = view
-                        if not page.is_active:
+                        if not is_active:
                             return
+                    except SurfaceRefused as error:
+                        log.warning("slack: the Home of %s could not be shown: %s", person_id, error)
+                        return
+                    except (StorageUnavailable, SurfaceError) as error:
+                        log.warning("slack: the Home of %s cannot be shown yet: %s", person_id, error)
                     await asyncio.sleep(HOME_INTERVAL_SECONDS)
-        except TimeoutError:
-            return
 
-    async def _publish(self, person_id: str, view: JsonObject) -> bool:
-        try:
-            with PUBLISH:
-                await self.client.write("views.publish", {"user_id": person_id, "view": view})
-        except SurfaceError as error:
-            log.warning("slack: the Home of %s could not be shown: %s", person_id, error)
-            return False
-        return True
+    async def _draw_home(self, opened: CommandCalled, *, has_access: bool) -> tuple[JsonObject, bool]:
+        """Returns the person's page, and whether a run is active, so that the page will change."""
+        if not has_access:
+            return closed_home_view(NOT_ALLOWED), False
+        page = await self.greetings.read_page(opened.person, opened.address, opened.actor)
+        return home_view(page), page.is_active
 
     async def close(self) -> None:
         for task in tuple(self._live.values()):
