@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler, build_text_form
+from bots.inbound.commands.table import COMMANDS
 
 ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick\d{0,2}|write)")
 FORM_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
 REQUEST_CUSTOM_ID = re.compile(r"th:about:(?P<message_id>\d{1,20})")
 FEEDBACK_CUSTOM_ID = re.compile(r"th:feedback:(?P<sign>good|bad):(?P<run_id>[\w-]{1,64})")
 REASON_CUSTOM_ID = re.compile(r"th:reason:(?P<run_id>[\w-]{1,64})")
-COMMAND_CUSTOM_ID = re.compile(r"th:command:(?P<name>[a-z]{1,20}) (?P<argument>[\w -]{1,60})")
+COMMAND_CUSTOM_ID = re.compile(rf"th:command:(?P<name>{'|'.join(COMMANDS)}) (?P<argument>[\w -]{{1,60}})")
 RUN_CUSTOM_ID = re.compile(r"th:run:(?P<action>stop|retry|continue|details):(?P<run_id>[\w-]{1,64})")
 
 

@@ -235,7 +235,7 @@ async def test_a_click_that_names_its_channel_by_id_only_is_answered(world, is_c
     assert (answered.address, answered.option) == (world.program.received[0].address, 1)
 
 
-@pytest.mark.parametrize("control", ["th:run:explode:r7", "of_another_version"])
+@pytest.mark.parametrize("control", ["th:run:explode:r7", "th:command:of yesterday", "of_another_version"])
 async def test_a_control_that_the_bot_does_not_know_is_answered(world, control) -> None:
     button = {"type": 2, "style": 2, "label": "Go", "custom_id": control}
     posted = await world.app.client.rest.call(
