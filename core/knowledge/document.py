@@ -19,11 +19,13 @@ UNREADABLE_PAGE = "[this page is blank, or cannot be read]"
 class Page:
     """A section of a document. `number` counts from 1 in formats with pages or slides, else None.
 
-    `place` is the heading above the section, the sheet's name, or the slide's title."""
+    `place` is the heading above the section, the sheet's name, or the slide's title. `is_picture` is set for the pages
+    of a PDF file that have no text of their own."""
 
     number: int | None
     place: str
     text: str
+    is_picture: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,9 +228,9 @@ def split_long_page(page: Page) -> Iterator[Page]:
     while len(text) - start > _SLICE_CHARACTERS:
         ends = (text.rfind(mark, start + 1, start + _SLICE_CHARACTERS) for mark in _SLICE_ENDS)
         end = next((end for end in ends if end > start), start + _SLICE_CHARACTERS)
-        yield Page(page.number, page.place, (header if start else "") + text[start:end])
+        yield replace(page, text=(header if start else "") + text[start:end])
         start = end + 1 if header else end
-    yield Page(page.number, page.place, (header if start else "") + text[start:])
+    yield replace(page, text=(header if start else "") + text[start:])
 
 
 if __name__ == "__main__":

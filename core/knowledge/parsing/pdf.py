@@ -57,11 +57,12 @@ def read_pdf(content: bytes, limits: ParseLimits) -> Document:
             blocks = [*map(_convert_block, page.blocks or ()), *(Block(note, "item", marker="-") for note in notes)]
             text = render_blocks(blocks) or page.text.strip()
             # a page without text is an image, is blank, or cannot be drawn
-            if not page.text.strip() and _draw_page(content, page.page_num, dpi=_PREVIEW_DPI):
+            is_picture = not page.text.strip() and bool(_draw_page(content, page.page_num, dpi=_PREVIEW_DPI))
+            if is_picture:
                 text = f"{PICTURE_PAGE}\n{_recognise_text(content, page.page_num)}{text}".strip()
             elif page.complexity is not None:
                 left_out["picture"] += page.complexity.image_block_count
-            pages.append(Page(page.page_num, "", text or UNREADABLE_PAGE))
+            pages.append(Page(page.page_num, "", text or UNREADABLE_PAGE, is_picture))
             characters += len(text)
         pages += (Page(error.page_num, "", UNREADABLE_PAGE) for error in result.page_errors)
         limits.check(characters=characters)

@@ -15,7 +15,7 @@ from core.context.tokens import count_text, first_tokens
 from core.domain.call_consent import STAYS
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import Message
-from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits
+from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.child import BARE_EXCEL, STARTS
 from core.knowledge.parsing.parser_process import parse_document, run_in_child, spool_to_file
 from core.ports import Files, file_version
@@ -81,8 +81,8 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
                         " people."
                     ) from error
                 raise ToolError(f"{path}: {error}") from error
-            text = await asyncio.to_thread(_document_pages, params, document)
-            return await _shown_pages(params, files, context, text) if PICTURE_PAGE in text else text
+            text, has_pictures = await asyncio.to_thread(_document_pages, params, document)
+            return await _shown_pages(params, files, context, text) if has_pictures else text
         pieces = files.read(path)
         if len(content) <= EDIT_BYTES_MAX:
             context.known_versions[path] = file_version(content)
@@ -142,26 +142,28 @@ async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, t
     return ToolOutput(output=f"{text}\n[{' '.join(notes)}]".strip(), messages=tuple(messages))
 
 
-def _document_pages(params: ReadParams, document: Document) -> str:
-    """Returns as many whole pages as fit, from the requested page on, or the requested lines of that page."""
+def _document_pages(params: ReadParams, document: Document) -> tuple[str, bool]:
+    """Returns as many whole pages as fit, from the requested page on, or the requested lines of that page, and whether
+    any of them is a picture."""
     pages = [(page.number or place, page) for place, page in enumerate(document.pages, start=1)]
     last = pages[-1][0]
     wanted = [one for one in pages if one[0] >= params.page]
     if not wanted:
         raise ToolError(f"{params.file_path} has {last} pages.")
     if len(pages) == 1 and document.kind == "txt":
-        return _page_lines(params, pages[0][1], "")
-    shown, room = list[str](), READ_TOKENS_MAX
+        return _page_lines(params, pages[0][1], ""), False
+    shown, room, has_pictures = list[str](), READ_TOKENS_MAX, False
     for number, page in wanted:
         head = f"[page {number} of {last}{f': {page.place}' if page.place else ''}]\n"
         room -= count_text(head) + count_text(page.text)
         if room < 0 or params.start_line > 1 or params.end_line is not None:
             if not shown:
-                return head + _page_lines(params, page, f" and page={number}")
+                return head + _page_lines(params, page, f" and page={number}"), page.is_picture
             shown.append(f"[cut before page {number}; read on with page={number}]")
             break
         shown.append(f"{head}{page.text.strip()}\n")
-    return "\n".join(shown)
+        has_pictures |= page.is_picture
+    return "\n".join(shown), has_pictures
 
 
 def _page_lines(params: ReadParams, page: Page, where: str) -> str:
