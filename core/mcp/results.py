@@ -24,11 +24,12 @@ from pydantic import JsonValue
 from core.context.untrusted_text import clean_line, clean_text
 from core.domain.errors import RunError, ToolError
 from core.domain.ids import new_id
-from core.domain.json import JsonObject
 from core.domain.messages import Message
 from core.loop.calls import RESULTS_FOLDER
+from core.tools.pictures import image_context_message
 from core.tools.tool import ToolContext, ToolOutput
 from core.tools.workspace.file_changes import in_one_piece
+from core.web_access.pictures import prepare_for_model
 
 Part = ContentBlock | TextResourceContents | BlobResourceContents | str
 TEXT_CHARACTERS_MAX = 200_000
@@ -39,15 +40,6 @@ FILES_MAX = 10
 SAVE_SECONDS = 60.0
 PARTS_MAX = 200
 IMAGES_MAX = 4
-IMAGE_BYTES_MAX = 3_750_000
-"""Limit for a picture: five million characters as base64, the limit of the strictest model provider."""
-
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
 
 
 @dataclass(slots=True)
@@ -60,6 +52,7 @@ class _Reading:
     characters_left: int = TEXT_CHARACTERS_MAX
     left_out: int = 0
     files_saved: int = 0
+    pictures_read: int = 0
 
     def say(self, text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> None:
         """Appends text until the character limit is reached, and counts what comes after it."""
@@ -101,7 +94,7 @@ async def _read_parts(parts: Sequence[Part], reading: _Reading) -> _Reading:
             case TextContent():
                 reading.say(part.text)
             case ImageContent():
-                reading.say(_picture(part.data, part.mime_type, "picture", reading))
+                await _add_picture(part.data, part.mime_type, "picture", reading)
             case AudioContent():
                 await _save_file(part.data, part.mime_type, "sound", reading)
             case ResourceLink():
@@ -122,7 +115,7 @@ async def _read_resource(resource: TextResourceContents | BlobResourceContents, 
         reading.say(f"[resource {uri}, {kind}]")
         reading.say(resource.text)
     elif kind.startswith("image/"):
-        reading.say(_picture(resource.blob, kind, uri, reading))
+        await _add_picture(resource.blob, kind, uri, reading)
     else:
         await _save_file(resource.blob, kind, f"resource {uri}", reading)
 
@@ -160,35 +153,28 @@ def decode_base64(encoded: str) -> bytes:
     return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
 
 
-def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
-    """Adds the picture to the output if it is valid. Returns the line that represents it in the text."""
-    what = f"{name}, {clean_line(said_type, 80)}"
-    if len(reading.images) >= IMAGES_MAX:
-        return f"[{what}; left out: only {IMAGES_MAX} pictures are taken from one result]"
-    if _size(encoded) > IMAGE_BYTES_MAX:
-        return f"[{what}, {_size(encoded)} bytes; left out: over {IMAGE_BYTES_MAX} bytes]"
+async def _add_picture(encoded: str, said_type: str, name: str, reading: _Reading) -> None:
+    """Adds the picture to the output, as the model may see it, and to the text a line about it."""
+    what, context = f"{name}, {clean_line(said_type, 80)}", reading.context
+    if reading.pictures_read >= IMAGES_MAX:
+        reading.say(f"[{what}; left out: only {IMAGES_MAX} pictures are taken from one result]")
+        return
+    reading.pictures_read += 1
+    # a request shows only the newest picture of one path
+    place = f"mcp:{reading.server}/{clean_line(reading.tool, 100)}/{new_id()[-8:]}"
     try:
-        content = decode_base64(encoded)
+        content = await asyncio.to_thread(decode_base64, encoded)
+        picture = await prepare_for_model(content, name="it")
     except ValueError:
-        return f"[{what}; left out: it is not valid base64]"
-    # by the first bytes, because the type that the server states is not trusted
-    mime_type = next((kind for start, kind in _SIGNATURES if content.startswith(start)), None)
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        mime_type = "image/webp"
-    if mime_type is None:
-        return f"[{what}; left out: it is no PNG, JPEG, GIF or WebP]"
-    body: JsonObject = {
-        "mime_type": mime_type,
-        "base64": base64.b64encode(content).decode("ascii"),
-        # a request shows only the newest picture of one path
-        "file_path": f"mcp:{reading.server}/{clean_line(reading.tool, 100)}/{new_id()[-8:]}",
-        "original_size": len(content),
-        "compressed_size": len(content),
-    }
-    thread_id, run_id = reading.context.thread_id, reading.context.run_id
-    image = Message(type="image_context", content=body, is_llm_message=False, thread_id=thread_id, run_id=run_id)
-    reading.images.append(image)
-    return f"[{name}, {mime_type}, {len(content)} bytes: shown to you as an image]"
+        reading.say(f"[{what}; left out: it is not valid base64]")
+    except ToolError as error:
+        reading.say(f"[{what}; left out: {error}]")
+    else:
+        message = image_context_message(
+            picture, place=place, original_size=len(content), thread_id=context.thread_id, run_id=context.run_id
+        )
+        reading.images.append(message)
+        reading.say(f"[{name}, {picture.mime_type}, {len(content)} bytes: shown to you as an image]")
 
 
 def _size(encoded: str) -> int:

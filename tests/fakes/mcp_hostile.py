@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 OBJECT = {"type": "object", "properties": {}}
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 def tool(name: Any, **more: Any) -> dict[str, Any]:
@@ -72,10 +73,9 @@ RESULTS = {
     "surrogates": r'{"content": [{"type": "text", "text": "\ud83d and \udc00"}]}',
     "controls": r'{"content": [{"type": "text", "text": "a\u0000\u001b[2Jb\r\nc"}]}',
     "parts": json.dumps({"content": [{"type": "text", "text": "x"}] * 10_000}),
-    "pictures": json.dumps({"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}] * 10}),
+    "pictures": json.dumps({"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}] * 10}),
     "deep text": json.dumps({"content": [{"type": "text", "text": "[" * 20_000}], "structuredContent": {"a": 1}}),
     "no base64": '{"content": [{"type": "image", "data": "%%%", "mimeType": "image/png"}]}',
-    "big picture": json.dumps({"content": [{"type": "image", "data": "A" * 6_000_000, "mimeType": "image/png"}]}),
 }
 
 

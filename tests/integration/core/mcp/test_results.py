@@ -1,11 +1,13 @@
 """What servers return and ask beyond text: files, long results, progress, and questions for people."""
 
 import base64
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from mcp.types import CallToolResult, ImageContent, TextContent
+from PIL import Image
 from pydantic import JsonValue
 
 from core.domain.events import ActivityChanged, AgentEvent
@@ -13,6 +15,7 @@ from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.mcp.results import TEXT_CHARACTERS_MAX, decode_base64, tool_output
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
+from tests.fakes.made_pictures import bomb, noise, upside
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, context_in, stdio
 
@@ -39,7 +42,7 @@ async def test_files_are_saved_to_the_workspace_and_named(modern: Guest) -> None
     assert sorted(sandboxes.machines["thread"].content.values()) == [b"123", b"123" * 1_000]
 
 
-PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(200, 256)) * 3
+PICTURE = noise((9, 9))
 
 
 @pytest.mark.parametrize(
@@ -54,10 +57,26 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(200, 256)) * 3
 )
 async def test_an_image_is_decoded_in_every_spelling_of_base64(encoded: str) -> None:
     assert decode_base64(encoded) == PICTURE
+
+
+@pytest.mark.parametrize(
+    ("picture", "size", "reason"),
+    [
+        (upside((3000, 2000)), (1280, 1920), "shown to you as an image"),
+        (PICTURE, (9, 9), "shown to you as an image"),
+        (PICTURE[:-100], None, "damaged"),
+        (bomb(), None, "too many pixels"),
+    ],
+    ids=["photo", "drawing", "truncated", "bomb"],
+)
+async def test_an_image_is_converted_for_the_model(picture: bytes, size: tuple[int, int] | None, reason: str) -> None:
+    encoded = base64.b64encode(picture).decode()
     result = CallToolResult(content=[ImageContent(data=encoded, mime_type="image/png")])
     output = await tool_output(result, server="s", tool="t", context=CONTEXT)
-    (message,) = output.messages
-    assert message.content["base64"] == base64.b64encode(PICTURE).decode()
+    assert reason in str(output.output)
+    images = [Image.open(io.BytesIO(base64.b64decode(str(one.content["base64"])))) for one in output.messages]
+    assert [image.size for image in images] == ([size] if size else [])
+    assert not any(image.getexif() for image in images)
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("long", {"characters": 60_000}), ("wide", {})])

@@ -31,7 +31,8 @@ async def test_every_kind_of_content_is_told_and_a_real_picture_is_kept(guest: G
     assert str(outcome.result["output"]).splitlines() == [
         "Look:",
         "[picture, image/png, 70 bytes: shown to you as an image]",
-        "[picture, image/png; left out: it is no PNG, JPEG, GIF or WebP]",
+        "[picture, image/png; left out: it is no PNG, JPEG, GIF, WebP or HEIC, or is damaged; convert it with a program"
+        " first.]",
         "[sound, audio/wav, 3 bytes; not saved: an MCP tool needs no sandbox]",
         "[resource note://one, text/plain]",
         "the note",
