@@ -197,7 +197,7 @@ async def _plan_parts(
             await _send_text_file(WHOLE_ANSWER, text, in_file, poster)
         texts = [str(one.body["text"]) for one in later]
         return planned, [str(later[0].body["first"]), *texts]
-    if not later and poster.current_state(answer).state not in ("pending", "failed"):
+    if not later and poster.current_state(answer).state == "delivered":
         return planned, [text]
     parts = await asyncio.to_thread(split_markdown, text, limit) or [text]
     if len(parts) > PARTS_MAX and await _send_text_file(WHOLE_ANSWER, text, in_file, poster):

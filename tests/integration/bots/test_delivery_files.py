@@ -3,11 +3,14 @@
 import csv
 import io
 import json
+from typing import Any
 
 import pytest
 
-from bots.delivery.content import AnswerPart, AskPrompt, Notice
-from core.domain.errors import SurfaceRefused
+from bots.delivery import next_step, poster
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
+from core.domain.errors import SurfaceRefused, SurfaceUnclear
+from core.domain.threads import Address
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure
 from tests.integration.bots.delivery_stage import Stage
@@ -31,6 +34,30 @@ async def test_a_long_answer_comes_in_parts_and_a_very_long_one_as_a_file(stage:
     assert beginning.markdown.startswith("Paragraph 0")
     assert beginning.markdown.endswith("The whole answer is in the file `answer.md`._")
     assert len(beginning.markdown) <= stage.surface.answer_limit
+
+
+async def test_the_beginning_of_a_very_long_answer_is_posted_again_after_an_unclear_failure(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poster, "PAUSES_SECONDS", (0.001,))
+    monkeypatch.setattr(poster, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(next_step, "FIRST_RETRY_SECONDS", 0.001)
+    post, unclear = stage.surface.post, SurfaceUnclear("no answer")
+    failures = [Failure("find", unclear)] * poster.TRIES_MAX
+
+    async def fail_at_first(address: Address, content: Content, **named: Any) -> str:
+        if isinstance(content, AnswerPart) and failures:
+            stage.surface.failures += failures
+            failures.clear()
+            raise unclear
+        return await post(address, content, **named)
+
+    monkeypatch.setattr(stage.surface, "post", fail_at_first)
+    stage.world.model.turns = [text("\n\n".join(["word " * 150] * 5))]
+    await stage.run()
+    (beginning,) = [one.newest for one in stage.of(AnswerPart)]
+    assert isinstance(beginning, AnswerPart)
+    assert beginning.markdown.endswith("The whole answer is in the file `answer.md`._")
 
 
 def notices(stage: Stage) -> list[str]:
