@@ -29,11 +29,13 @@ PARTS_MAX = 3
 WHOLE_ANSWER = "answer.md"
 WHOLE_ANSWER_ORDINAL = 1000
 """The ordinal of the file with the whole answer. Files of the sandbox have smaller ordinals."""
-WHOLE_APPROVAL_ORDINALS = 200
+TABLE_ORDINAL = 100_000
+"""The ordinal of the first CSV file, after all other files of a reply."""
+QUESTION_ORDINAL = 200_000
+"""The ordinal of the first file of the run's first question, after all files of its first reply."""
+QUESTION_ORDINALS = 200
 """More than the number of messages for the longest approval, even if it is all backticks and the messages are as short
 as on any platform."""
-TABLE_ORDINAL = 100_000
-"""The ordinal of the first CSV file, after all other files of a run."""
 TABLE_FILES_MAX = 3
 TABLE_ROWS_SHOWN_MAX = 100
 TABLE_COLUMNS_SHOWN_MAX = 20
@@ -339,10 +341,15 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
         content = AskPrompt(ask=replace(asked, text=shown), commands=texts)
         if _needs_list(asked.choices) and not poster.current_state(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
-            ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
-            await _send_text_file("options.txt", listed, ordinal, poster, tells_refusal=True)
+            await _send_text_file("options.txt", listed, _file_ordinals(ask)[0], poster, tells_refusal=True)
     await _show_whole_approval(ask, poster)
     await poster.show(ask, content)
+
+
+def _file_ordinals(ask: Delivery) -> range:
+    """Returns the ordinals of the files of a question."""
+    first = QUESTION_ORDINAL + QUESTION_ORDINALS * ask.ordinal
+    return range(first, first + QUESTION_ORDINALS)
 
 
 def _needs_list(options: Sequence[str]) -> bool:
@@ -360,10 +367,9 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
 
     The file comes before the card, so that no one can approve what is not shown."""
     name, text = str(ask.body.get("file_name", "")), str(ask.body.get("file_text", ""))
-    first = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
+    first, *places = _file_ordinals(ask)
     if not text or poster.current_state(ask).message_ref or await _send_text_file(name, text, first, poster):
         return
-    places = range(first + 1, first + WHOLE_APPROVAL_ORDINALS)
     planned = await poster.plan_deliveries([])
     if not any(one.slot == "file" and one.ordinal in places for one in planned):
         shown = text.replace("`", "\\u0060")

@@ -196,6 +196,13 @@ async def test_options_that_a_question_cannot_show_whole_are_listed_in_a_file(
     assert files == ([("options.txt", listed)] if is_listed else [])
 
 
+async def test_options_are_listed_below_an_answer_in_a_file(stage: Stage) -> None:
+    asked = json.dumps({"text": "Which?", "options": [f"option {number}" for number in range(500)]})
+    stage.world.model.turns = [calls(("ask", asked), said="\n\n".join(["word " * 150] * 5))]
+    await stage.run()
+    assert [name for name, _ in stage.surface.all_files()] == ["answer.md", "options.txt"]
+
+
 async def test_options_whose_file_is_refused_are_told_before_the_question(stage: Stage) -> None:
     options = [f"option {number}" for number in range(500)]
     stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
