@@ -16,10 +16,9 @@ from pathlib import Path
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.limits import SandboxLimits
-from sandbox.local.shared_access import RemoteSandbox, SharedAccess
+from sandbox.local.shared_access import SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
-from sandbox.os_errors import sandbox_unavailable
-from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id, usable_cores
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, usable_cores
 
 STOP_SECONDS = 5.0
 PACKAGE_PARENT = Path(__file__).parent.parent
@@ -33,54 +32,39 @@ class UnsafeProcessProvider:
         self._limits = limits or SandboxLimits()
         self._workspaces = Workspaces(folder.absolute() / "unsafe-threads", drops_user=False)
         self._machines = RunningSandboxes(self._start, starts_at_once=usable_cores())
-        self._shared_access = SharedAccess(
-            folder.absolute() / "doors", self._workspaces, self._machines.running_by_thread, self._machines.stop
-        )
+        self._shared_access = SharedAccess(folder.absolute() / "doors", self._workspaces, self._machines)
 
     @property
     def name(self) -> str:
         return "unsafe-process"
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
-        check_thread_id(thread_id)
-        self._shared_access.claim_fence(thread_id, fence)
-        return await self._machines.open(thread_id, fence=fence)
+        return await self._shared_access.open(thread_id, fence=fence)
 
     def end_hold(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
-        check_thread_id(thread_id)
-        await self._machines.stop(thread_id)
-        await self._shared_access.stop_elsewhere(thread_id)
+        await self._shared_access.stop(thread_id)
         await asyncio.to_thread(self._workspaces.delete, thread_id)
 
     async def close(self) -> None:
         await self._shared_access.close()
-        await self._machines.close()
 
     async def _start(self, thread_id: str) -> RunningSandbox:
-        try:
-            self._workspaces.prepare()
-            workspace = await self._shared_access.acquire(thread_id)
-        except OSError as error:
-            raise sandbox_unavailable(error, "There is no sandbox.") from error
-        if isinstance(workspace, RemoteSandbox):
-            return workspace
-        try:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                try:
-                    process = _child(theirs.fileno(), workspace.path.resolve(), self._limits)
-                except BaseException:
-                    ours.close()
-                    raise
-            workspace.record_process(process.pid)
-            reader, writer = await asyncio.open_connection(sock=ours)
-            return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
-        except OSError as error:
-            workspace.close()
-            raise sandbox_unavailable(error, "There is no sandbox.") from error
+        return await self._shared_access.start(thread_id, self._start_process, "There is no sandbox.")
+
+    async def _start_process(self, workspace: Workspace) -> "_Process":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = _child(theirs.fileno(), workspace.path.resolve(), self._limits)
+            except BaseException:
+                ours.close()
+                raise
+        workspace.record_process(process.pid)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
 
 
 @dataclass(eq=False)

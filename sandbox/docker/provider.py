@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from core.domain.errors import SandboxUnavailable
@@ -16,9 +17,8 @@ from sandbox.idle_sandboxes import IdleSandboxes
 from sandbox.installed import find_names
 from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.local.probe import ProbeResult
-from sandbox.local.shared_access import RemoteSandbox, SharedAccess
+from sandbox.local.shared_access import SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
-from sandbox.os_errors import sandbox_unavailable
 from sandbox.packed_program import packed_program
 from sandbox.running_sandboxes import NOT_STARTED, RunningSandbox, RunningSandboxes, check_thread_id, usable_cores
 
@@ -54,9 +54,7 @@ class DockerSandboxProvider:
             lambda thread_id, machine: self.lifecycle.note_unexpected_end(thread_id, machine),
             starts_at_once=usable_cores(),
         )
-        self._shared_access = SharedAccess(
-            folder / "doors", self._workspaces, self._machines.running_by_thread, self._machines.stop
-        )
+        self._shared_access = SharedAccess(folder / "doors", self._workspaces, self._machines)
         self.lifecycle = IdleSandboxes(self._machines, self._workspaces, lifecycle_policy, now)
 
     @property
@@ -106,9 +104,7 @@ class DockerSandboxProvider:
         self.lifecycle.start()
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
-        check_thread_id(thread_id)
-        self._shared_access.claim_fence(thread_id, fence)
-        sandbox = await self._machines.open(thread_id, fence=fence)
+        sandbox = await self._shared_access.open(thread_id, fence=fence)
         self.lifecycle.record_use(thread_id)
         if fence:
             self.lifecycle.raise_pending_notice(thread_id)
@@ -118,9 +114,7 @@ class DockerSandboxProvider:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
-        check_thread_id(thread_id)
-        await self._machines.stop(thread_id)
-        await self._shared_access.stop_elsewhere(thread_id)
+        await self._shared_access.stop(thread_id)
         with REMOVE:
             for command in (self._plan.stop(thread_id), self._plan.forget(thread_id)):
                 await self._run_checked(command, NOT_DELETED)
@@ -129,7 +123,6 @@ class DockerSandboxProvider:
     async def close(self) -> None:
         await self.lifecycle.close()
         await self._shared_access.close()
-        await self._machines.close()
 
     async def remove_container(self, thread_id: str) -> None:
         """Logs a container that cannot be removed; the next start of the thread tries again."""
@@ -143,19 +136,8 @@ class DockerSandboxProvider:
             log.warning("the container of thread %s stays: %s", thread_id, done.error_line)
 
     async def _start(self, thread_id: str) -> RunningSandbox:
-        try:
-            self._workspaces.prepare()
-            workspace = await self._shared_access.acquire(thread_id)
-        except OSError as error:
-            raise sandbox_unavailable(error, NOT_STARTED) from error
-        if isinstance(workspace, RemoteSandbox):
-            return workspace
-        try:
-            with START:
-                return await self._start_container(thread_id, workspace)
-        except BaseException:
-            workspace.close()
-            raise
+        with START:
+            return await self._shared_access.start(thread_id, partial(self._start_container, thread_id), NOT_STARTED)
 
     async def _start_container(self, thread_id: str, workspace: Workspace) -> "_RunningContainer":
         plan = self._plan

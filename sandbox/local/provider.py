@@ -22,13 +22,13 @@ from sandbox.local.jail import Jail, JailConfig, runs_as_root, start_jail
 from sandbox.local.jail_requirements import MissingRequirement
 from sandbox.local.lifecycle import JailLifecycle, WorkspaceArchiver
 from sandbox.local.probe import ProbeResult, list_installed, try_jail, try_toolbox
-from sandbox.local.shared_access import RemoteSandbox, SharedAccess
+from sandbox.local.shared_access import SharedAccess
 from sandbox.local.thread_network import ThreadNetwork
 from sandbox.local.toolbox import SandboxToolbox, require_toolbox
 from sandbox.local.watchdog import MonitoredJail, Watchdog
-from sandbox.local.workspaces import UIDS, Workspaces
+from sandbox.local.workspaces import UIDS, Workspace, Workspaces
 from sandbox.os_errors import sandbox_unavailable
-from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id, usable_cores
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, usable_cores
 
 DESTROY = Failpoint("sandbox.destroy")
 DEFAULT_LIFECYCLE = LifecyclePolicy()
@@ -73,9 +73,7 @@ class LocalSandboxProvider:
         )
         self.occupancy = self._machines.occupancy
         self.lifecycle = JailLifecycle(self._machines, self._workspaces, lifecycle_policy, now, self._packer)
-        self._shared_access = SharedAccess(
-            self._folder / "doors", self._workspaces, self._machines.running_by_thread, self._machines.stop
-        )
+        self._shared_access = SharedAccess(self._folder / "doors", self._workspaces, self._machines)
         self._preparing = asyncio.Lock()
         self._programs: _JailPrograms | None = None
         self._browser_unavailable_reason = "The machine has not been checked yet."
@@ -107,9 +105,7 @@ class LocalSandboxProvider:
         return ProbeResult(ok=True, installed=installed)
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
-        check_thread_id(thread_id)
-        self._shared_access.claim_fence(thread_id, fence)
-        sandbox = await self._machines.open(thread_id, fence=fence)
+        sandbox = await self._shared_access.open(thread_id, fence=fence)
         if self._watching is None:
             self._watching = spawn(self._watchdog.run(), name="sandbox watchdog")
         if isinstance(jail := self._machines.find(thread_id), Jail):
@@ -124,9 +120,7 @@ class LocalSandboxProvider:
         self._machines.end_hold(thread_id)  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
-        check_thread_id(thread_id)
-        await self._machines.stop(thread_id)
-        await self._shared_access.stop_elsewhere(thread_id)
+        await self._shared_access.stop(thread_id)
         with DESTROY:
             await asyncio.to_thread(self._workspaces.delete, thread_id)
 
@@ -136,7 +130,6 @@ class LocalSandboxProvider:
             self._watching = None
         await self.lifecycle.close()
         await self._shared_access.close()
-        await self._machines.close()
 
     async def describe(self) -> tuple[LimitState, ...]:
         """Returns each limit with the mechanism that enforces it.
@@ -181,13 +174,8 @@ class LocalSandboxProvider:
 
     async def _start(self, thread_id: str) -> RunningSandbox:
         jail_programs = await self._require_programs()
-        try:
-            workspace = await self._shared_access.acquire(thread_id)
-        except OSError as error:
-            raise sandbox_unavailable(error, NO_SANDBOX, doing="workspace") from error
-        if isinstance(workspace, RemoteSandbox):
-            return workspace
-        try:
+
+        async def start_in(workspace: Workspace) -> RunningSandbox:
             await self.lifecycle.restore(thread_id, workspace)
             jail = await start_jail(
                 jail_programs.bwrap,
@@ -197,14 +185,10 @@ class LocalSandboxProvider:
                 cgroups=jail_programs.cgroups,
                 egress=self._egress,
             )
-        except OSError as error:
-            workspace.close()
-            raise sandbox_unavailable(error, NO_SANDBOX, doing="bubblewrap") from error
-        except BaseException:
-            workspace.close()
-            raise
-        workspace.record_process(jail.pid)
-        return jail
+            workspace.record_process(jail.pid)
+            return jail
+
+        return await self._shared_access.start(thread_id, start_in, NO_SANDBOX)
 
     async def _end_over_limit(self, ended: MonitoredJail, sentence: str) -> None:
         """Kills the jail before anything else, because it may be filling the disk."""

@@ -23,11 +23,12 @@ from core.http_shutdown import stop_accepting
 from core.tasks import cancel, spawn
 from sandbox.client.call import parse_json_object
 from sandbox.client.connection import Connection
+from sandbox.client.sandbox_client import SandboxClient
 from sandbox.inside import protocol
 from sandbox.local.process_table import process_tree
 from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
 from sandbox.os_errors import sandbox_unavailable
-from sandbox.running_sandboxes import RunningSandbox
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id
 
 HELLO_SECONDS = 5.0
 PATIENCE_SECONDS = 15.0
@@ -61,26 +62,48 @@ class RemoteSandbox:
 
 
 class SharedAccess:
-    """Serves this process's sandboxes to other processes, and connects to theirs.
+    """Opens and stops the sandboxes of threads in all processes of this machine: serves this process's sandboxes to
+    other processes, and connects to theirs."""
 
-    `running` returns the own sandboxes."""
-
-    def __init__(
-        self,
-        folder: Path,
-        workspaces: Workspaces,
-        running: Callable[[], dict[str, RunningSandbox]],
-        end: Callable[[str], Awaitable[None]],
-    ) -> None:
+    def __init__(self, folder: Path, workspaces: Workspaces, machines: RunningSandboxes) -> None:
         self._folder = folder
         self._workspaces = workspaces
-        self._running = running
-        self._end = end
+        self._machines = machines
         self._name = f"{new_id()}.sock"
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
         self._fences: dict[str, int] = {}
         self._clients: set[asyncio.Task[None]] = set()
+
+    async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        """Like `RunningSandboxes.open`. Raises LeaseLost if a newer run has used the sandbox."""
+        check_thread_id(thread_id)
+        self.claim_fence(thread_id, fence)
+        return await self._machines.open(thread_id, fence=fence)
+
+    async def start(
+        self, thread_id: str, start_in: Callable[[Workspace], Awaitable[RunningSandbox]], public_message: str
+    ) -> RunningSandbox:
+        """Returns the sandbox that another process runs for the thread. If there is none, locks the workspace and
+        returns the sandbox that `start_in` starts in it. Raises SandboxUnavailable, also in place of an OSError."""
+        try:
+            self._workspaces.prepare()
+            workspace = await self.acquire(thread_id)
+            if isinstance(workspace, RemoteSandbox):
+                return workspace
+            try:
+                return await start_in(workspace)
+            except BaseException:
+                workspace.close()
+                raise
+        except OSError as error:
+            raise sandbox_unavailable(error, public_message) from error
+
+    async def stop(self, thread_id: str) -> None:
+        """Stops the thread's sandbox in whichever process it runs."""
+        check_thread_id(thread_id)
+        await self._machines.stop(thread_id)
+        await self.stop_elsewhere(thread_id)
 
     def claim_fence(self, thread_id: str, fence: int) -> None:
         """Records that the run with this fence uses the sandbox. Raises LeaseLost if a newer run has used it."""
@@ -157,6 +180,7 @@ class SharedAccess:
         for client in tuple(self._clients):
             await cancel(client)
         (self._folder / self._name).unlink(missing_ok=True)
+        await self._machines.close()
 
     @asynccontextmanager
     async def _connection_to(
@@ -192,9 +216,9 @@ class SharedAccess:
                 raise ValueError("the request is not an object")
             request = {str(name): str(value) for name, value in cast("dict[object, object]", found).items()}
             if "end" in request:
-                await self._end(request["end"])
+                await self._machines.stop(request["end"])
                 return
-            machine = self._running().get(request.get("thread", ""))
+            machine = self._machines.find(request.get("thread", ""))
             if machine is None or isinstance(machine, RemoteSandbox):
                 return
             writer.write(WELCOME)

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from core.domain.errors import SandboxUnavailable
 from sandbox.local.shared_access import SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes
 from tests.support.narrow import require_type
 
 
-async def nothing_to_end(_thread_id: str) -> None: ...
+async def start_nothing(_thread_id: str) -> RunningSandbox:
+    raise SandboxUnavailable("There is no sandbox.")
 
 
 @pytest.mark.parametrize("turns", range(8))
 async def test_who_comes_while_access_is_closed_is_not_left_waiting(tmp_path: Path, turns: int) -> None:
     workspaces = Workspaces(tmp_path / "sandboxes", drops_user=False)
     workspaces.prepare()
-    access = SharedAccess(tmp_path / "access", workspaces, dict, nothing_to_end)
+    access = SharedAccess(tmp_path / "access", workspaces, RunningSandboxes(start_nothing))
     taken = require_type(await access.acquire("thread"), Workspace)
     with socket.socket(socket.AF_UNIX) as caller:
         folder = os.open(tmp_path / "access", os.O_PATH)
