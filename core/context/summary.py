@@ -174,7 +174,6 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, t
             run_id=run_id,
             metadata={
                 REPLACES_UP_TO: older[-1].message_id,
-                "replaces_count": len(older),
                 RUN_TURNS: turns + before,
                 TODO_KEY: todo,
                 REQUEST: said,

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import cast
 
 from core.domain.errors import FileChanged, FileMissing, LeaseLost, ToolError
 from core.domain.json import JsonObject
@@ -59,15 +59,6 @@ def replace_surrogates(text: str) -> str:
 WRITE_BYTES_MAX = 32 * 1024
 
 
-class Flow(Protocol):
-    """The part of a pending call that a stream uses."""
-
-    answer: asyncio.Future[JsonObject]
-    pieces: deque[bytes]
-    pieces_bytes: int
-    changed: asyncio.Event
-
-
 @dataclass(slots=True)
 class CallStream:
     """A call as a byte stream in both directions. `close` cancels the call. Reads wait without a limit, writes wait for
@@ -76,7 +67,7 @@ class CallStream:
     `grant_credit` reports to the other side that its data was consumed. `send` sends a piece and returns False if the
     call has ended."""
 
-    flow: Flow
+    flow: PendingCall
     grant_credit: Callable[[int], None]
     send: Callable[[bytes], Awaitable[bool]]
     forget: Callable[[], None]

@@ -13,8 +13,6 @@ TYPE_CHECKING = False  # importing typing would slow down the start of every san
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Sought = tuple[bytes, Callable[[], None]]
-
     from sandbox.inside.event_loop import EventLoop, Timer
 
 INPUT_SECONDS_MAX = 5.0

@@ -47,7 +47,6 @@ class Cgroups:
 
     parent: Path
     limits: tuple[tuple[str, str], ...]
-    version: int
 
     def add_process(self, pid: int, *, name: str) -> Cgroup | None:
         """Puts the process and its descendants in a group. Returns None, and logs why, if that fails."""
@@ -70,7 +69,7 @@ def find_cgroups(limits: SandboxLimits) -> Cgroups | None:
         files = ((MEMORY_FILES[version][0], str(limits.memory_bytes)),)
         if version == 2:
             files = (*files, ("memory.swap.max", "0"), ("memory.oom.group", "0"))
-        found = Cgroups(parent=group, limits=files, version=version)
+        found = Cgroups(parent=group, limits=files)
         if _is_usable(found):
             # killed processes leave groups; one with members cannot be removed and stays
             for path in found.parent.glob("threadhand-*"):
