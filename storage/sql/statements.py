@@ -141,9 +141,7 @@ def _columns(made: Statement, dialect: Dialect) -> tuple[tuple[str, _Convert], .
 @cache
 def insert_ignoring_conflicts(table: Table, dialect: str) -> Insert:
     """Returns an INSERT that skips rows which violate a unique index."""
-    if dialect == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
+    return _insert(table, dialect).on_conflict_do_nothing()
 
 
 def upsert(
@@ -160,8 +158,7 @@ def upsert(
     changed = (*others, *(computed or {}))
 
     def made(dialect: str) -> Insert:
-        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
-        new = insert(table).values(computed or {})
+        new = _insert(table, dialect).values(computed or {})
         return new.on_conflict_do_update(
             index_elements=keys, set_={name: new.excluded[name] for name in changed}, where=where
         )
@@ -173,8 +170,7 @@ def upsert_adding(table: Table, keys: tuple[str, ...], sums: tuple[str, ...]) ->
     """Returns a function from dialect name to an INSERT that adds `sums` to a row with `keys` if it exists."""
 
     def made(dialect: str) -> Insert:
-        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
-        new = insert(table)
+        new = _insert(table, dialect)
         added = {name: table.c[name] + new.excluded[name] for name in sums}
         return new.on_conflict_do_update(index_elements=keys, set_=added)
 
@@ -187,8 +183,7 @@ def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callabl
     Values compare by length first, then as text, like decimal numbers; a smaller value changes nothing."""
 
     def made(dialect: str) -> Insert:
-        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
-        new, old = insert(table), table.c[name]
+        new, old = _insert(table, dialect), table.c[name]
         given = new.excluded[name]
         is_greater = tuple_(func.length(given), given) > tuple_(func.length(old), old)
         return new.on_conflict_do_update(index_elements=keys, set_={name: given}, where=is_greater)
@@ -229,3 +224,7 @@ def position_tuple(position: Position) -> Tuple:
     """Returns the position as a tuple that can be compared with a tuple of columns."""
     at, row_id = position
     return tuple_(literal(at, UtcDateTime()), literal(row_id, SanitizedText()))
+
+
+def _insert(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
