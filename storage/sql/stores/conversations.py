@@ -163,11 +163,10 @@ _PLACE_OF_MESSAGE = CompiledStatement(
     .limit(1)
 )
 _ADD_THREAD = CompiledStatement(threads.insert())
-_NEXT_INPUT = CompiledStatement(
+_UNREAD_INPUTS = CompiledStatement(
     select(thread_inputs)
     .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
     .order_by(thread_inputs.c.position)
-    .limit(1)
 )
 
 
@@ -224,10 +223,14 @@ def read_open_ask(connection: Connection, thread_id: str) -> Ask | None:
     return ask_from_row(row) if row else None
 
 
+def read_unread_inputs(connection: Connection, thread_id: str) -> tuple[ThreadInput, ...]:
+    """Returns the inputs that no run has read, in the order in which they are read."""
+    return tuple(map(input_from_row, _UNREAD_INPUTS.fetch_rows(connection, {"thread": thread_id})))
+
+
 def read_next_input(connection: Connection, thread_id: str) -> ThreadInput | None:
     """Returns the first input that no run has read."""
-    row = _NEXT_INPUT.fetch_first(connection, {"thread": thread_id})
-    return input_from_row(row) if row else None
+    return next(iter(read_unread_inputs(connection, thread_id)), None)
 
 
 def read_snapshot(connection: Connection, thread: Thread) -> ThreadSnapshot:
@@ -265,11 +268,6 @@ _VISIBLE_SCHEDULES = CompiledStatement(
         schedules.c.state != "ended",
     )
     .order_by(schedules.c.armed_at.desc())
-)
-_UNREAD = CompiledStatement(
-    select(thread_inputs)
-    .where(thread_inputs.c.thread_id == bindparam("of_thread"), thread_inputs.c.taken_by.is_(None))
-    .order_by(thread_inputs.c.position)
 )
 
 
@@ -494,7 +492,7 @@ class SqlConversations(Store):
         )
 
     async def unread_inputs(self, thread_id: str) -> tuple[ThreadInput, ...]:
-        rows = await self.database.read_statement(_UNREAD, {"of_thread": thread_id})
+        rows = await self.database.read_statement(_UNREAD_INPUTS, {"thread": thread_id})
         return tuple(map(input_from_row, rows))
 
     @reads

@@ -17,9 +17,10 @@ from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunEnd, RunResult
 from storage.sql.columns import SanitizedText
 from storage.sql.database import ResultT, Store, Work, read_all, reads, writes
-from storage.sql.rows import event_to_row, input_from_row, message_to_row, to_row, tool_call_from_row
+from storage.sql.rows import event_to_row, message_to_row, to_row, tool_call_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
+from storage.sql.stores.conversations import read_unread_inputs
 from storage.sql.stores.run_transitions import end_run, insert_deliveries, newest_approval, suspend_run
 from storage.sql.stores.talk import mark_talk_read
 from storage.sql.stores.usage import BudgetPlace, add_usage, reserve
@@ -73,9 +74,11 @@ _END_CALLS = CompiledStatement(
     )
     .values(state=bindparam("now"), result=bindparam("outcome"), metadata=bindparam("details"))
 )
-_IS_WAITING = (thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
-_WAITING = CompiledStatement(select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position))
-_WAITING_IDS = CompiledStatement(select(thread_inputs.c.input_id).where(*_IS_WAITING))
+_WAITING_IDS = CompiledStatement(
+    select(thread_inputs.c.input_id).where(
+        thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None)
+    )
+)
 _TAKE = CompiledStatement(
     update(thread_inputs)
     .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.input_id == bindparam("taken"))
@@ -198,10 +201,8 @@ def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held
 
 def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
     """Returns the waiting inputs. Selects ids first, because inputs rarely wait and whole rows are expensive."""
-    thread = {"thread": lease.thread_id}
-    if not _WAITING_IDS.fetch_tuples(connection, thread):
-        return ()
-    return tuple(map(input_from_row, _WAITING.fetch_rows(connection, thread)))
+    is_empty = not _WAITING_IDS.fetch_tuples(connection, {"thread": lease.thread_id})
+    return () if is_empty else read_unread_inputs(connection, lease.thread_id)
 
 
 def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held) -> None:
