@@ -13,7 +13,15 @@ from slack_bolt.authorization import AuthorizeResult
 from bots.inbound.actions import NOT_INSTALLED
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.payload_fields import Tenant, get_object, get_strings, get_text, parse_sharing_ids, parse_tenant
+from bots.slack.events.payload_fields import (
+    Tenant,
+    find_channel,
+    get_object,
+    get_strings,
+    get_text,
+    parse_sharing_ids,
+    parse_tenant,
+)
 from bots.slack.events.shortcuts import refusal
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
@@ -119,8 +127,7 @@ def build_bolt_app(
         try:
             await process()
         except (StorageUnavailable, SurfaceError):
-            channel = get_text(event, "channel") or get_text(event, "item", "channel")
-            retry_buffer.add(channel or tenant.team_id, get_text(payload, "event_id"), process)
+            retry_buffer.add(find_channel(event) or tenant.team_id, get_text(payload, "event_id"), process)
             raise
 
     anything = re.compile(".*")

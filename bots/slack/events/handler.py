@@ -28,7 +28,7 @@ from bots.slack.events.parse import (
     user_ids_in,
     without_content,
 )
-from bots.slack.events.payload_fields import get_object, get_objects, get_text
+from bots.slack.events.payload_fields import find_channel, get_object, get_objects, get_text
 from bots.slack.events.shortcuts import Shortcuts
 from bots.slack.web_api.channel_history import ChannelHistory
 from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledging, seconds_left
@@ -96,9 +96,10 @@ class ThreadOrder:
     async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
         """Context manager: yields a function that waits until the thread's earlier events have been handled, but not
         longer than Slack waits for the acknowledgement."""
-        # the event of an edit or a deletion contains the message
-        message = get_object(event, "message") or get_object(event, "previous_message") or event
-        thread = get_text(event, "channel"), get_text(message, "thread_ts") or get_text(message, "ts")
+        # the event of an edit, a deletion or a reaction contains the message
+        parts = (get_object(event, name) for name in ("message", "previous_message", "item"))
+        message = next(filter(None, parts), event)
+        thread = find_channel(event), get_text(message, "thread_ts") or get_text(message, "ts")
         earlier = self._newest.get(thread)
         own = self._newest[thread] = asyncio.Event()
 

@@ -52,6 +52,11 @@ def get_strings(source: JsonObject, *path: str) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
+def find_channel(event: JsonObject) -> str:
+    """Returns the id of an event's channel, or "". The event of a reaction has it in the item reacted to."""
+    return get_text(event, "channel") or get_text(event, "item", "channel")
+
+
 def _at(source: object, path: tuple[str, ...]) -> JsonValue:
     value = cast(JsonValue, source)
     for key in path:

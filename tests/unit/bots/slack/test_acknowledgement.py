@@ -149,3 +149,22 @@ async def test_what_takes_longer_than_the_acknowledgement_is_done_all_the_same_a
     await slack.close()
     assert done.is_set()
     assert client.posted[-1] == "That is done."
+
+
+@in_virtual_time
+async def test_a_reaction_waits_for_none_in_another_channel() -> None:
+    client, is_second_done = RecordingSlack(), asyncio.Event()
+
+    async def receive(inbound: UserAction) -> Outcome:
+        if inbound.address.channel_id == "C1":
+            await is_second_done.wait()
+        else:
+            is_second_done.set()
+        return Outcome()
+
+    slack = EventHandler(client, People(client), receive)
+    first = reaction("octagonal_sign")
+    second: JsonObject = {**first, "item": {"type": "message", "channel": "C2", "ts": "1.5"}}
+    began = time.monotonic()
+    await asyncio.gather(slack.on_event(first), slack.on_event(second))
+    assert time.monotonic() - began < 0.1
