@@ -175,11 +175,7 @@ async def add_message(request: web.Request) -> web.Response:
         files=draft.files,
         agent_id=draft.agent_id,
     )
-    try:
-        outcome = await _receive(request, message)
-    except Exception:  # whatever the error is, no run will use the uploads
-        request_parsing.discard_uploads(request, draft.files)
-        raise
+    outcome = await _receive(request, message)  # after an error, the message may be stored, so its uploads stay
     if outcome.is_ignored:
         request_parsing.discard_uploads(request, draft.files)
     return web.json_response({"agent_run_id": _run_id(outcome)}, status=202)

@@ -10,10 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bots.inbound.actions import UserAction
 from bots.web.request_parsing import sanitize_file_name
 from bots.web.upload_spool import UploadSource
 from core.domain.actions import IncomingMessage
-from core.domain.errors import SurfaceRefused, SurfaceUnclear
+from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclear
 from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -347,10 +348,22 @@ async def test_a_bug_is_told_without_its_details(tmp_path: Path) -> None:
     async with staged(tmp_path, receive=broken) as stage:
         thread_id = await stage.thread()
         path = f"/api/thread/{thread_id}/messages"
-        body = form("x", ("a", b"x", "text/plain"))
-        answer = await stage.json("POST", path, data=body, status=500)
+        answer = await stage.json("POST", path, json={"text": "x"}, status=500)
         assert answer == {"error": "internal", "message": "Something broke on our side."}
-        assert spooled(tmp_path) == []
+
+
+async def test_an_upload_stays_if_its_message_was_stored_but_the_reply_of_the_database_was_lost(tmp_path: Path) -> None:
+    async def receive(message: UserAction) -> Any:
+        await stored.ports.receive(message)
+        raise StorageUnavailable("the reply to COMMIT was lost")
+
+    async with staged(tmp_path) as stored, staged(tmp_path, receive=receive) as stage:
+        path = f"/api/thread/{await stage.thread()}/messages"
+        body = form("sum it up", ("a", b"x", "text/plain"))
+        await stage.json("POST", path, data=body, status=503)
+        message = only_message(stored)
+        pieces = UploadSource(tmp_path / "uploads").open(message.files[0], bytes_max=10)
+        assert b"".join([piece async for piece in pieces]) == b"x"
 
 
 async def listed(stage: Stage, path: str, key: str, **query: Any) -> list[list[dict[str, Any]]]:
