@@ -19,9 +19,11 @@ from core.domain.errors import StorageUnavailable
 from core.domain.threads import Person, ThreadSnapshot
 from core.failpoints import Failpoint
 from core.stores import TakeoverClaim
-from core.tasks import cancel, spawn
+from core.tasks import cancel, repeat, spawn
 
 IDLE_SECONDS = 10 * 60.0
+LOOK_SECONDS = 60.0
+"""How often each process looks for take-overs that another process began."""
 NOTE_CHARACTERS_MAX = 4000
 RETRY_SECONDS = 5.0
 SOCKET_CLOSE_SECONDS = 5.0
@@ -54,7 +56,7 @@ class TakeoverSession:
 
 
 class TakeoverSessions:
-    """Manages all take-overs.
+    """Manages all take-overs. Each process monitors those of all processes, because the others may die.
 
     A take-over ends when the user hands the browser back or is idle for too long, or when its link expires."""
 
@@ -62,13 +64,21 @@ class TakeoverSessions:
         self._deps = deps
         self._idle_seconds = idle_seconds
         self._sessions: dict[str, TakeoverSession] = {}
+        self._finder: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Resumes monitoring of take-overs that were active when the program last ended."""
+        """Starts monitoring take-overs, also those that were active when the program last ended."""
+        await self._monitor_active()
+        work = repeat(self._monitor_active, LOOK_SECONDS, "active take-overs cannot be found")
+        self._finder = spawn(work, name="active take-overs")
+
+    async def _monitor_active(self) -> None:
         for claim in await self._deps.takeover_claims.active_claims():
             self.session_of(claim)
 
     async def close(self) -> None:
+        if self._finder is not None:
+            await cancel(self._finder)
         for session in list(self._sessions.values()):
             if session.watcher is not None:
                 await cancel(session.watcher)
