@@ -3,14 +3,10 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
 
-import aiohttp
-from slack_sdk.errors import SlackApiError, SlackClientError
-
-from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text, is_organisation_install
+from bots.slack.events.payload_fields import get_int, get_objects, get_text, is_organisation_install
 from bots.slack.web_api.client import SlackClient
-from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import SurfaceError
 from core.domain.json import JsonObject
 from core.failpoints import Failpoint
 
@@ -26,16 +22,6 @@ class BotToken:
     expires_at: float | None = None
 
 
-class _Answer(Protocol):
-    data: object
-
-
-class _Calls(Protocol):
-    """Types for the SDK's method. Secrets go into the body, never into the URL."""
-
-    async def api_call(self, api_method: str, *, data: dict[str, str]) -> _Answer: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthClient:
     """Calls oauth.v2.access for the app. `client` has no token."""
@@ -45,25 +31,17 @@ class OAuthClient:
     client_secret: str
 
     async def exchange_code(self, code: str, redirect_uri: str) -> JsonObject:
-        """Exchanges the code of an installation. Raises SurfaceRefused or SurfaceUnclear."""
+        """Exchanges the code of an installation. Raises SurfaceError."""
         return await self._call({"code": code, "redirect_uri": redirect_uri})
 
     async def refresh(self, refresh_token: str) -> JsonObject:
-        """Exchanges a refresh token, which can be used only once. Raises SurfaceRefused or SurfaceUnclear."""
+        """Exchanges a refresh token, which can be used only once. Raises SurfaceError."""
         return await self._call({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def _call(self, arguments: Mapping[str, str]) -> JsonObject:
-        calls = cast(_Calls, self.client.web)
         client = {"client_id": self.client_id, "client_secret": self.client_secret}
-        try:
-            with EXCHANGE:
-                answer = await calls.api_call("oauth.v2.access", data={**client, **arguments})
-        except SlackApiError as error:
-            code = get_text(cast(_Answer, error.response).data, "error")
-            raise SurfaceRefused(f"Slack refused ({code or 'unreadable'})", code=code) from error
-        except (TimeoutError, aiohttp.ClientError, OSError, SlackClientError, ValueError) as error:
-            raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
-        return get_object(answer.data)
+        with EXCHANGE:
+            return await self.client.write_secrets("oauth.v2.access", {**client, **arguments})
 
 
 def parse_bot_token(answer: JsonObject) -> BotToken:

@@ -13,7 +13,6 @@ from typing import Protocol, cast
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.http_retry.async_handler import AsyncRetryHandler
-from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
 from slack_sdk.http_retry.request import HttpRequest
 from slack_sdk.http_retry.response import HttpResponse
 from slack_sdk.http_retry.state import RetryState
@@ -70,27 +69,6 @@ def seconds_left(seconds_max: float) -> float:
     """Returns how long a lookup may take: `seconds_max`, or less inside `acknowledging`."""
     deadline = _deadline.get()
     return seconds_max if deadline is None else max(0.0, min(seconds_max, deadline.at - time.monotonic()))
-
-
-_TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
-"""Methods that are called without a token, so the rate limiter does not count them."""
-
-
-class TokenlessCallRetry(AsyncRateLimitErrorRetryHandler):
-    """Retries rate-limited calls without a token after `Retry-After`. This is safe, because Slack did not execute
-    them."""
-
-    async def _can_retry_async(
-        self,
-        *,
-        state: RetryState,
-        request: HttpRequest,
-        response: HttpResponse | None = None,
-        error: Exception | None = None,
-    ) -> bool:
-        if response is None or response.status_code != 429 or _method_name(request) not in _TOKENLESS_METHODS:
-            return False
-        return retry_after_seconds(response.headers) <= WAIT_SECONDS_MAX
 
 
 class IdempotentCallRetry(AsyncRetryHandler):
@@ -169,6 +147,7 @@ class _Calls(Protocol):
         http_verb: str = "POST",
         params: Parameters | None = None,
         json: JsonObject | None = None,
+        data: Mapping[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> _Answer: ...
 
@@ -203,10 +182,7 @@ class SlackClient:
             token=bot_token,
             base_url=api_url,
             timeout=CALL_SECONDS_MAX,
-            retry_handlers=[
-                TokenlessCallRetry(max_retry_count=RATE_LIMIT_ATTEMPTS - 1),
-                IdempotentCallRetry(max_retry_count=2),
-            ],
+            retry_handlers=[IdempotentCallRetry(max_retry_count=2)],
         )
         if is_loopback(self.api_url):
             # The SDK uses a proxy from the environment even if NO_PROXY excludes the host.
@@ -322,6 +298,10 @@ class SlackClient:
         as `read`."""
         return await self._call(method, "POST", params=parameters, precondition=precondition)
 
+    async def write_secrets(self, method: str, data: Mapping[str, str]) -> JsonObject:
+        """Calls a method with arguments that must not be in the URL. Raises the same exceptions as `read`."""
+        return await self._call(method, "POST", data=data)
+
     async def _call(
         self,
         method: str,
@@ -329,6 +309,7 @@ class SlackClient:
         *,
         params: Parameters | None = None,
         body: JsonObject | None = None,
+        data: Mapping[str, str] | None = None,
         token: str | None = None,
         precondition: Precondition | None = None,
     ) -> JsonObject:
@@ -346,7 +327,7 @@ class SlackClient:
                 await precondition()
             attempts -= 1
             try:
-                return await self._answer(method, verb, params, body, headers)
+                return await self._answer(method, verb, params, body, data, headers)
             except SurfaceRateLimited as limit:
                 seconds = limit.retry_after_seconds
                 await self._limiter.refuse(allowances, seconds=seconds)
@@ -354,11 +335,17 @@ class SlackClient:
                     raise
 
     async def _answer(
-        self, method: str, verb: str, params: Parameters | None, body: JsonObject | None, headers: dict[str, str] | None
+        self,
+        method: str,
+        verb: str,
+        params: Parameters | None,
+        body: JsonObject | None,
+        data: Mapping[str, str] | None,
+        headers: dict[str, str] | None,
     ) -> JsonObject:
         calls = cast(_Calls, self.web)
         try:
-            answer = await calls.api_call(method, http_verb=verb, params=params, json=body, headers=headers)
+            answer = await calls.api_call(method, http_verb=verb, params=params, json=body, data=data, headers=headers)
         except SlackApiError as error:
             raise _translate_error(cast(object, error.response)) from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
