@@ -11,12 +11,14 @@ import discord
 import yaml
 from discord import app_commands
 
+from bots.discord.gateway.parse import parse_attachment
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
 from bots.discord.rest.client import RestClient
 from bots.inbound.actions import INTERNAL_ERROR
 from bots.inbound.commands.suggestions import find_agents
 from bots.inbound.commands.table import COMMANDS, Command, Option
 from core.domain.errors import SurfaceRefused
+from core.domain.threads import IncomingFile
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +98,17 @@ def _build_callback(
     async def call(interaction: AnyInteraction, **given: object) -> None:
         files = _files(given)
         values = [given[option.name] for option in command.options if given[option.name] != option.default]
-        words = ["yes" if value is True else str(value) for value in values if value not in files]
+        words = [
+            "yes" if value is True else str(value) for value in values if not isinstance(value, discord.Attachment)
+        ]
         argument = " ".join([command.slash_prefix, *words]).strip()
         await interactions.on_command(interaction, command.name, argument=argument, files=files)
 
     return call
 
 
-def _files(given: Mapping[str, object]) -> list[discord.Attachment]:
-    return [value for value in given.values() if isinstance(value, discord.Attachment)]
+def _files(given: Mapping[str, object]) -> tuple[IncomingFile, ...]:
+    return tuple(parse_attachment(value) for value in given.values() if isinstance(value, discord.Attachment))
 
 
 def _build_command(

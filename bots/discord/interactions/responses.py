@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from discord.webhook.async_ import async_context
 from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.events import open_thread_for
-from bots.discord.gateway.parse import parse_attachment, parse_files, parse_person, parse_standing, quote_text
+from bots.discord.gateway.parse import parse_files, parse_person, parse_standing, quote_text
 from bots.discord.limits import MODAL_INPUT_MAX, to_single_line
 from bots.discord.permissions import describe_obstacle
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
@@ -71,15 +71,6 @@ class InteractionHandler:
         self._thread_opener = thread_opener
         self._channel_cursors = channel_cursors
 
-    async def on_run_command(
-        self,
-        interaction: AnyInteraction,
-        prompt: str,
-        attachments: Sequence[discord.Attachment],
-        agent: str | None = None,
-    ) -> None:
-        await self._start_run(interaction, prompt, tuple(parse_attachment(one) for one in attachments), agent)
-
     async def open_request_form(self, interaction: AnyInteraction, message: discord.Message) -> None:
         """Opens the form of "Ask Threadhand". Keeps the message in memory, because Discord shows it to the bot only
         now."""
@@ -103,9 +94,9 @@ class InteractionHandler:
             return
         bot_user_id = interaction.application_id
         quote = quote_text(message, bot_user_id, "They ask about a message of")
-        await self._start_run(interaction, prompt, parse_files(message), quote=quote)
+        await self.on_run_command(interaction, prompt, parse_files(message), quote=quote)
 
-    async def _start_run(
+    async def on_run_command(
         self,
         interaction: AnyInteraction,
         prompt: str,
@@ -150,7 +141,7 @@ class InteractionHandler:
             await _send_notice(interaction.followup.send, outcome)
 
     async def on_command(
-        self, interaction: AnyInteraction, name: str, *, argument: str = "", files: Sequence[discord.Attachment] = ()
+        self, interaction: AnyInteraction, name: str, *, argument: str = "", files: tuple[IncomingFile, ...] = ()
     ) -> None:
         """Handles all slash commands except `/agent run`. In a channel, a command with files opens a thread, in
         which the files are known."""
@@ -158,8 +149,7 @@ class InteractionHandler:
         if location is None:
             await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
             return
-        called = _build_command(interaction, location, name, argument)
-        called = replace(called, files=tuple(map(parse_attachment, files)))
+        called = replace(_build_command(interaction, location, name, argument), files=files)
         if not files or location.kind != "channel":
             await respond(interaction, self._receive(called))
         elif problem := _why_no_run(interaction, location):
