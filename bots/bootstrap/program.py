@@ -324,8 +324,7 @@ async def run_program(
 
             http_app = web_app(api, observability.health)
             http_app.add_routes(consents.routes())
-            hooks = Hooks(runner=schedules, secret_key=secret, public_url=lambda: links.public_url)
-            http_app.add_routes(hooks.routes())
+            http_app.add_routes(Hooks(runner=schedules, secret_key=secret).routes())
             stack.push_async_callback(consents.close)
             if platforms.slack is not None:
                 http_app.add_routes(platforms.slack.http_routes())

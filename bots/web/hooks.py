@@ -1,7 +1,7 @@
 """HTTP routes of hooks: URLs that other programs call, so that the agent starts a task with the data that they send."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -20,19 +20,13 @@ RETRY_AFTER_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Handles calls of hooks. The secrets of hooks are derived from `secret_key`. `public_url` returns the URL at which
-    programs reach the server, or ""."""
+    """Handles calls of hooks. The secrets of hooks are derived from `secret_key`."""
 
     runner: ScheduleRunner
     secret_key: bytes
-    public_url: Callable[[], str]
 
     def routes(self) -> Sequence[web.RouteDef]:
         return (web.post("/hooks/{name}", self.call), web.post("/hooks/{name}/{secret}", self.call))
-
-    def describe(self, hook: Schedule) -> str:
-        """Returns instructions for calling the hook, as Markdown."""
-        return describe_hook(hook, self.secret_key, self.public_url())
 
     async def call(self, request: web.Request) -> web.Response:
         """`POST /hooks/{name}`: stores the call and starts the hook's task with it. Returns 202, or 200 if the same

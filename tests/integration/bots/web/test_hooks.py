@@ -29,7 +29,7 @@ async def hooked(stage: Stage) -> AsyncGenerator[tuple[aiohttp.ClientSession, Sc
     hook = replace(found, address=place, timing=Trigger(kind="hook", nonce="n1"))
     assert await schedules.schedules.save(hook, DEFAULT_LIMITS, by=ALICE, change="changed")
     app = web_app(stage.ports)
-    app.add_routes(Hooks(runner=schedules, secret_key=KEY, public_url=lambda: "").routes())
+    app.add_routes(Hooks(runner=schedules, secret_key=KEY).routes())
     async with (
         serve_app(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
