@@ -335,7 +335,7 @@ def build_slack_installs(settings: Settings, stores: Stores) -> "tuple[TokenStor
         oauth=oauth,
         token_cipher=token_cipher,
         installations=stores.installations,
-        claim_store=stores.inbox,
+        claim=stores.inbox.claim,
         public_url=settings.public_url,
         secret=hashlib.sha256(f"install:{settings.token_keys[0]}".encode()).digest(),
         is_allowed=build_access_policy(settings).may_install,

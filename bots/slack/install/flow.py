@@ -7,9 +7,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from aiohttp import web
 from yarl import URL
@@ -38,22 +37,17 @@ STORAGE_DOWN = "The installation could not be stored just now. Begin again at /s
 log = logging.getLogger(__name__)
 
 
-class ClaimStore(Protocol):
-    async def claim(self, dedupe_key: str) -> bool:
-        """Claims the key. Returns False if it was claimed before."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallFlow:
     """Serves the start page and the callback page of an installation.
 
-    `is_allowed` decides whether a workspace or organisation may install the app; `secret` signs OAuth states."""
+    `claim` returns False for a key that was claimed before. `is_allowed` decides whether a workspace or
+    organisation may install the app; `secret` signs OAuth states."""
 
     oauth: OAuthClient
     token_cipher: TokenCipher
     installations: Installations
-    claim_store: ClaimStore
+    claim: Callable[[str], Awaitable[bool]]
     public_url: str
     secret: bytes
     is_allowed: Callable[[str], bool]
@@ -94,7 +88,7 @@ class InstallFlow:
         if nonce is None:
             return _html_page(LINK_EXPIRED, 400)
         try:
-            if not await self.claim_store.claim(f"slack:install:{nonce}"):
+            if not await self.claim(f"slack:install:{nonce}"):
                 return _html_page(LINK_EXPIRED, 400)
             if request.query.get("error") or not request.query.get("code"):
                 return _html_page(DECLINED, 200)
