@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bots.slack.events.cursors import is_message_ts
 from bots.slack.events.payload_fields import get_objects, get_text
@@ -12,10 +11,6 @@ from core.domain.errors import SurfaceRefused
 from core.domain.json import JsonObject
 from core.failpoints import Failpoint
 from core.web_access.guard import is_loopback
-
-if TYPE_CHECKING:
-    pass
-
 
 PAGE_SIZE = 200
 CHANNEL_PAGES_MAX = 5
