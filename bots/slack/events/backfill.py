@@ -126,7 +126,7 @@ class Backfill:
         if was_away or (self._is_disconnected and is_reading):
             self.start()
         elif self._is_disconnected:
-            self._cursors.unpause()
+            self._cursors.resume()
         self._is_disconnected = False
         self._connected_at = now
 

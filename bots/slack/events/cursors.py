@@ -51,20 +51,18 @@ class ChannelCursors:
         return await self._inbox.is_claimed(_ignored_key(dedupe_key))
 
     def pause(self) -> None:
-        """Stops storing cursors until `resume` or `unpause` is called, because messages may be missed."""
+        """Stops storing cursors until `resume` is called, because messages may be missed."""
         self._is_paused = True
 
-    def resume(self, gaps: Collection[str]) -> None:
-        """Stores cursors again. For channels in `gaps`, storing resumes only after `close_gap`."""
-        self._gaps = set(gaps)
+    def resume(self, gaps: Collection[str] | None = None) -> None:
+        """Stores cursors again. For channels in `gaps`, storing resumes only after `close_gap`. Without `gaps`, no
+        message was missed, and the earlier gaps stay."""
+        if gaps is not None:
+            self._gaps = set(gaps)
         self._is_paused = False
         waiting, self._waiting = self._waiting - self._gaps, set()
         for scope in waiting & self._newest.keys():
             self._writer.advance(scope, self._newest[scope])
-
-    def unpause(self) -> None:
-        """Stores cursors again. Use this instead of `resume` if no message was missed."""
-        self._is_paused = False
 
     def close_gap(self, scope: str, ts: str = "") -> None:
         """Ends the gap of a channel that was read up to `ts`. If `ts` is empty, the rest of the gap is given up."""

@@ -344,6 +344,10 @@ async def test_marks_stay_before_a_gap_until_it_is_filled(storing_receiver: Stor
     hear("not a time")
     marks.record_message("T1", "", third)
     assert await stored() == {"T1:C1": third, "T1:C2": first}
+    marks.pause()
+    marks.record_message("T1", "C2", second)
+    marks.resume()
+    assert await stored() == {"T1:C1": third, "T1:C2": second}
 
 
 FIRST, SECOND = "T0SIM0001", "T0SIM0002"
