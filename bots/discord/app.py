@@ -108,10 +108,6 @@ class DiscordApp:
         return ActorContext(groups=frozenset({address.workspace_id, *held}))  # everyone has the role of this id
 
     async def is_connected(self) -> bool:
-        return self.is_ready
-
-    @property
-    def is_ready(self) -> bool:
         """Whether the gateway connection of every shard is up."""
         shards = self.client.shards.values()
         return self.client.is_ready() and not any(shard.is_closed() for shard in shards)

@@ -125,7 +125,7 @@ async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> Non
     await world.say("@threadhand two")
     await world.received(2)
     assert [one.text for one in world.program.received] == ["one", "two"]
-    await world.until(lambda: world.app.is_ready)
+    await world.until(world.app.is_connected)
 
 
 async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(discord, program) -> None:

@@ -39,7 +39,7 @@ async def test_an_event_that_cannot_be_read_does_not_end_the_connection(world, n
     await world.say("@threadhand still there?")
     assert (await world.received()).text == "still there?"
     assert logins(world) == before
-    assert world.app.is_ready
+    assert await world.app.is_connected()
 
 
 async def test_an_edit_that_is_told_in_part_is_asked_for_whole(world):

@@ -109,9 +109,9 @@ async def test_a_process_is_ready_while_all_of_its_shards_are(discord, connect) 
     shard = other.client.get_shard(1)
     assert shard is not None
     await shard.disconnect()
-    assert (one.is_ready, other.is_ready) == (True, False)
+    assert (await one.is_connected(), await other.is_connected()) == (True, False)
     await shard.reconnect()
-    await until(lambda: other.is_ready)
+    await until(other.is_connected)
 
 
 async def test_a_division_that_discord_refuses_names_its_setting(discord, program) -> None:
