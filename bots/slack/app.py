@@ -91,7 +91,7 @@ class SlackApp:
                 hear=hear,
                 admits=admits,
                 conversations=conversations,
-                file_ref_signer=tokens.file_ref_signer if tokens else None,
+                sign_file=self._workspaces.sign_file,
                 cursors=cursors,
                 greetings=greetings,
             )

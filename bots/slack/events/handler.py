@@ -32,19 +32,20 @@ from bots.slack.events.payload_fields import find_channel, get_object, get_objec
 from bots.slack.events.shortcuts import Shortcuts
 from bots.slack.web_api.channel_history import ChannelHistory
 from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledging, seconds_left
-from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
+from bots.slack.web_api.downloads import fetch_file_metadata
 from bots.slack.web_api.notices import NoticeSender
 from bots.slack.web_api.people import People, UserGroups
 from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
-from core.domain.threads import Address
+from core.domain.threads import Address, IncomingFile
 from core.stores import Conversations
 
 _STORED_MESSAGES_MAX = 2000
 
 MessageKey = tuple[str, str]
+SignFile = Callable[[str, IncomingFile], IncomingFile]
 ActionT = TypeVar("ActionT", bound=UserAction)
 
 
@@ -138,20 +139,20 @@ class EventHandler:
         hear: Hear | None = None,
         admits: Admits | None = None,
         conversations: Conversations | None = None,
-        file_ref_signer: FileRefSigner | None = None,
+        sign_file: SignFile = lambda _team_id, file: file,
         cursors: ChannelCursors | None = None,
         greetings: Greetings | None = None,
     ) -> None:
         """`hear` handles events in channels that are not addressed to the bot. `admits` returns whether an author has
         access, before a message is parsed. `conversations` finds out whether an event that is not addressed to the bot
-        is in one of its threads, before anyone is looked up. `file_ref_signer` is needed if the app serves several
-        workspaces. `cursors` records received messages."""
+        is in one of its threads, before anyone is looked up. `sign_file` returns a file with a reference that
+        names its workspace. `cursors` records received messages."""
         self._client = client
         self._receive = receive
         self._hear = hear
         self._admits = admits
         self._conversations = conversations
-        self._file_names = file_ref_signer
+        self._sign_file = sign_file
         self._cursors = cursors
         self._people = people
         self._groups = UserGroups(client, groups)
@@ -330,8 +331,7 @@ class EventHandler:
     ) -> tuple[UserAction, Outcome]:
         actor = await self._standing(inbound, is_click=is_click)
         whole = await asyncio.gather(*(fetch_file_metadata(self._client, file) for file in inbound.files))
-        names, team_id = self._file_names, self._client.identity.team_id
-        files = tuple(names.sign(team_id, file) if names else file for file in whole)
+        files = tuple(self._sign_file(self._client.identity.team_id, file) for file in whole)
         inbound = replace(inbound, actor=actor, files=files)
         if turn is not None:
             await turn()
