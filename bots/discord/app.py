@@ -17,7 +17,8 @@ from bots.discord.rest.client import get_text
 from bots.discord.rest.files import DiscordFiles
 from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.surface import DiscordSurface
-from bots.inbound.receiver import Admits, Receive, Suggest
+from bots.inbound.actions import Admits, Receive
+from bots.inbound.receiver import Suggest
 from bots.inbound.schedules import Hear
 from bots.settings.discord import Shards
 from core.domain.actions import ActorContext

@@ -1,7 +1,7 @@
 """User actions in chat, parsed from platform payloads, and pure functions that decide how to handle them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, assert_never
@@ -100,6 +100,9 @@ class Outcome:
     is_ignored: bool = False
 
 
+Receive = Callable[[UserAction], Awaitable[Outcome]]
+Admits = Callable[[UserAction], Awaitable[bool]]
+"""Returns whether the user of an action has access."""
 NOT_STORED = "This could not be stored just now. Please try again in a minute."
 """Shown to the user if the database is unavailable and the platform does not redeliver the event."""
 INTERNAL_ERROR = "Something broke on our side. Please try again."

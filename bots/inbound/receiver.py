@@ -332,10 +332,5 @@ async def stop_runs(receiver: ActionReceiver, run_ids: Sequence[str]) -> int:
     return sum(not one.is_ignored for one in outcomes)
 
 
-Receive = Callable[[UserAction], Awaitable[Outcome]]
-Admits = Callable[[UserAction], Awaitable[bool]]
-"""Returns whether the user of an action has access."""
-
-
 Suggest = Callable[[CommandCalled], Awaitable[Sequence[Suggestion]]]
 """Returns suggested values for the option that the user is filling in."""

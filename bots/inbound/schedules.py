@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
-from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.actions import Admits, Receive
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.outside_text import escape_markdown, quote_lines, shown_name, single_line
@@ -96,8 +96,8 @@ class ScheduleRunner:
     schedules: Schedules
     conversations: Conversations
     chats: ScheduleChats
-    admits: Callable[[UserAction], Awaitable[bool]]
-    receive: Callable[[UserAction], Awaitable[Outcome]]
+    admits: Admits
+    receive: Receive
     serves: Callable[[str], bool]
     closed_reasons: Callable[[str], Mapping[str, str]]
     quiet_hours: tuple[int, int] | None = None

@@ -8,8 +8,8 @@ import aiohttp
 from aiohttp import web
 
 from bots.delivery.rate_limiter import RateLimiter
+from bots.inbound.actions import Admits, Receive
 from bots.inbound.home import Greetings
-from bots.inbound.receiver import Admits, Receive
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.inbound.schedules import Hear
 from bots.slack.events.backfill import Backfill

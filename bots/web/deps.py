@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.actions import Receive
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from bots.web.links import SignedLinks
@@ -22,7 +22,6 @@ API_PERSON = Person(person_id="api", name="HTTP API")
 """The person who acts over HTTP. Clients are not distinguished."""
 CHAT_PERSON = Person(person_id=f"{APP_PREFIX}{API_PERSON.person_id}", name=API_PERSON.name)
 """The author of API messages in a chat. It is an app, whose messages answer and approve nothing."""
-Receive = Callable[[UserAction], Awaitable[Outcome]]
 Stop = Callable[[str], Awaitable[bool]]
 
 

@@ -19,7 +19,8 @@ from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.receiver import Receive, Suggest
+from bots.inbound.actions import Receive
+from bots.inbound.receiver import Suggest
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.settings.discord import Shards
 from core.domain.errors import SurfaceError

@@ -1,7 +1,7 @@
 """Handles gateway events: messages, edits, deletions and reactions."""
 
 import logging
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,8 +29,7 @@ from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, get_text, translating_errors
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.actions import CommandCalled, Outcome, UserAction, stop_by
-from bots.inbound.receiver import Receive
+from bots.inbound.actions import Admits, CommandCalled, Outcome, Receive, stop_by
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.inbound.schedules import Hear
 from core.domain.actions import ActorContext, IncomingMessage, StopRequested, time_of_arrival
@@ -79,7 +78,7 @@ class EventHandler:
         self.needs_roles = False
         self.sees_all_content = True
         self._told_blind: set[int] = set()
-        self.admits: Callable[[UserAction], Awaitable[bool]] | None = None
+        self.admits: Admits | None = None
         self.hear: Hear | None = None
 
     async def on_message(self, message: discord.Message) -> None:

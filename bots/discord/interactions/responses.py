@@ -27,11 +27,12 @@ from bots.inbound.actions import (
     CommandCalled,
     FeedbackGiven,
     Outcome,
+    Receive,
     RunButtonPressed,
     describe_failure,
     split_agent_prefix,
 )
-from bots.inbound.receiver import Receive, Suggest
+from bots.inbound.receiver import Suggest
 from core.domain.actions import ActorContext, AskAnswered, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.threads import Address, IncomingFile, Person

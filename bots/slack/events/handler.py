@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from bots.inbound.actions import NOT_STORED, CommandCalled, FeedbackGiven, Outcome, UserAction
+from bots.inbound.actions import NOT_STORED, Admits, CommandCalled, FeedbackGiven, Outcome, Receive, UserAction
 from bots.inbound.home import Greetings
-from bots.inbound.receiver import Admits, Receive
 from bots.inbound.schedules import Hear
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.greetings import GREETED_EVENTS, Greeter

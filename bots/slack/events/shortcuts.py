@@ -12,7 +12,15 @@ from bots.delivery.content import Notice
 from bots.delivery.markdown import markdown_to_words, truncate
 from bots.delivery.rate_limiter import waiting_at_most
 from bots.inbound.access import NOT_ALLOWED
-from bots.inbound.actions import UNKNOWN_CONTROL, CommandCalled, FeedbackGiven, Outcome, UserAction, describe_failure
+from bots.inbound.actions import (
+    UNKNOWN_CONTROL,
+    Admits,
+    CommandCalled,
+    FeedbackGiven,
+    Outcome,
+    UserAction,
+    describe_failure,
+)
 from bots.inbound.commands.table import suggest_command
 from bots.slack import limits
 from bots.slack.events.parse import Ignored, ParseContext, parse_event
@@ -64,7 +72,7 @@ class Shortcuts:
     client: SlackClient
     fetch: Fetch
     take: Take
-    admits: Callable[[UserAction], Awaitable[bool]]
+    admits: Admits
     tell_thread: Callable[[UserAction, Outcome], None]
     tell_privately: Callable[[str, Outcome | Awaitable[Outcome]], None]
 
