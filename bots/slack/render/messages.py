@@ -125,9 +125,9 @@ def _button(ask_id: str, at: int, label: str, option: str) -> JsonObject:
     return button_element(label, action_id=_action_id(ask_id, at), value=option)
 
 
-def _action_id(ask_id: str, at: int | None = None) -> str:
+def _action_id(ask_id: str, at: int) -> str:
     """Returns an action id that is unique within the message, as Slack requires."""
-    return f"{ASK_PREFIX}{ask_id}" if at is None else f"{ASK_PREFIX}{ask_id}:{at}"
+    return f"{ASK_PREFIX}{ask_id}:{at}"
 
 
 _HEADLINES: dict[ViewState, tuple[str, str]] = {
