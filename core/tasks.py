@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Never, TypeVar, cast
+from typing import Any, Never, TypeVar, cast
 
 ResultT = TypeVar("ResultT")
 
@@ -28,10 +28,12 @@ def _finished(task: asyncio.Task[object]) -> None:
         log.error("the task %s failed", task.get_name(), exc_info=error)
 
 
-async def cancel(task: asyncio.Task[ResultT]) -> None:
-    """Cancels the task and waits until it has ended. Its result or exception is ignored."""
-    task.cancel()
-    await asyncio.wait([task])
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancels all of the tasks and waits until they have ended. Their results and exceptions are ignored."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 async def repeat(work: Callable[[], Awaitable[object]], seconds: float, failure: str) -> Never:

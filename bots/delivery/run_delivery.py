@@ -104,8 +104,7 @@ class RunDelivery:
         leaving = [task for show, task in self._shows.values() if show.is_leaving]
         if leaving and drain_seconds:
             await asyncio.wait(leaving, timeout=drain_seconds)
-        for _, task in tuple(self._shows.values()):
-            await cancel(task)
+        await cancel(*(task for _, task in self._shows.values()))
 
     def _ended(self, run_id: str) -> None:
         self._shows.pop(run_id, None)
@@ -195,11 +194,8 @@ class _Show:
             await self._sign_late(run, poster)
             raise
         finally:
-            self._change(end=NOTHING_SHOWN)
-            self._stream.leave()
-            folding.cancel()
-            reacting.cancel()  # otherwise it could replace a reaction of the next attempt
-            await asyncio.wait([folding, reacting, typing, writing])
+            # a reaction could replace one of the next attempt, and a stream may wait long for its turn
+            await cancel(folding, reacting, typing, writing)
 
     def _change(self, **changes: Any) -> None:
         """Replaces fields of the state and wakes everything that waits for a change."""

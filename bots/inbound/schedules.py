@@ -107,8 +107,7 @@ class ScheduleRunner:
 
     async def close(self) -> None:
         """Cancels the firings that events have started. Another process continues them."""
-        for task in tuple(self.tasks):
-            await cancel(task)
+        await cancel(*self.tasks)
 
     async def fire_due_schedules(self) -> None:
         """Starts the schedules that are due, and continues firings that another process has left. Raises

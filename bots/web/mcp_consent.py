@@ -223,9 +223,7 @@ class McpConsents:
         return consent
 
     async def close(self) -> None:
-        for consent in tuple(self._consents.values()):
-            if consent.task is not None:
-                await cancel(consent.task)
+        await cancel(*(consent.task for consent in self._consents.values() if consent.task is not None))
 
 
 async def is_usable_link(link: str, server_url: str) -> bool:

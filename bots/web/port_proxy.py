@@ -204,8 +204,7 @@ class PortProxy:
         self.server.close()
         await self.session.close()
         await self.websocket_session.close()
-        for forwarder in tuple(self.forwarders):
-            await cancel(forwarder)
+        await cancel(*self.forwarders)
 
 
 class PortProxies:
@@ -308,8 +307,7 @@ async def _run_until_first(*awaitables: Awaitable[None]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            await cancel(task)
+        await cancel(*tasks)
 
 
 async def _log_disconnect(work: Awaitable[None]) -> None:

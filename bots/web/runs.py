@@ -79,15 +79,13 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
         await asyncio.wait({pump, heartbeats}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         streams.discard(pump)
-        await cancel(heartbeats)
-        await cancel(pump)
+        await cancel(heartbeats, pump)
     return response
 
 
 async def close_streams(app: web.Application) -> None:
     """Ends all open streams at shutdown. Clients can reconnect with the last event ID that they received."""
-    for pump in tuple(app[OPEN_STREAMS]):
-        await cancel(pump)
+    await cancel(*app[OPEN_STREAMS])
 
 
 class _Stream:

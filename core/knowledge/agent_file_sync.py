@@ -59,8 +59,7 @@ class KnowledgeFileSync:
             log.warning("the files of the agent %s are still being read", agent_id)
 
     async def close(self) -> None:
-        for task in tuple(self._reading.values()):
-            await cancel(task)
+        await cancel(*self._reading.values())
 
     def _start_reading(self, agent_id: str) -> asyncio.Task[None]:
         task = self._reading.get(agent_id)

@@ -230,9 +230,8 @@ class ReconnectingServer:
     async def close(self) -> None:
         """Closes the connection. Later calls fail."""
         self._is_closed = True
-        for task in (self._opening, self._reading, self._watching, *self._retiring):
-            if task is not None:
-                await cancel(task)
+        tasks = (self._opening, self._reading, self._watching, *self._retiring)
+        await cancel(*(task for task in tasks if task is not None))
         if self._connection is not None:
             await self._connection.close()
 
@@ -352,8 +351,7 @@ class McpServers:
 
     async def close(self) -> None:
         """Disconnects from every server and ends the processes of servers over stdio."""
-        for task in tuple(self._gathering.values()):
-            await cancel(task)
+        await cancel(*self._gathering.values())
         await asyncio.gather(*(link.close() for link in self._links))
 
 

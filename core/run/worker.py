@@ -58,19 +58,15 @@ class Worker:
 
         Returns when all runs are requeued and the connections to web services are closed.
         """
-        for chore in self._background_tasks[1:]:
-            await cancel(chore)
+        await cancel(*self._background_tasks[1:])
         runs = dict(self._runs)
         self._deps.draining.set()
         if runs:
             log.info("%d runs are handed over", len(runs))
             await asyncio.wait(runs.values(), timeout=drain_seconds)
-            for task in runs.values():
-                task.cancel()
-            await asyncio.wait(runs.values())
+            await cancel(*runs.values())
             await asyncio.gather(*map(self._queue.put, runs))
-        for chore in self._background_tasks[:1]:
-            await cancel(chore)
+        await cancel(*self._background_tasks[:1])
         await self._deps.web.close()
 
     @property

@@ -164,8 +164,7 @@ class EgressProxy:
         ]
 
     async def close(self) -> None:
-        for task in (*self._accepting, *self._serving):
-            await cancel(task)
+        await cancel(*self._accepting, *self._serving)
         self.close_sockets()
 
     def close_sockets(self) -> None:

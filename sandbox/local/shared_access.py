@@ -177,8 +177,7 @@ class SharedAccess:
         if server is not None:
             await stop_accepting(server)
             server.close()
-        for client in tuple(self._clients):
-            await cancel(client)
+        await cancel(*self._clients)
         (self._folder / self._name).unlink(missing_ok=True)
         await self._machines.close()
 

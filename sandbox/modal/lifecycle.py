@@ -56,8 +56,7 @@ class ModalLifecycle:
             ]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            await cancel(task)
+        await cancel(*self._tasks)
         self._tasks = []
 
     async def run_once(self) -> None:

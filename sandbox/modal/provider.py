@@ -174,8 +174,7 @@ class ModalSandboxProvider:
             await cancel(self._image_task)
         if self._plan.is_left_running and self._save_tasks:
             await asyncio.wait(self._save_tasks, timeout=self._plan.snapshot_seconds)
-        for saving in tuple(self._save_tasks):
-            await cancel(saving)  # stopping the sandbox saves it too
+        await cancel(*self._save_tasks)  # stopping the sandbox saves it too
         await self._machines.close()
         await self._account.close()
 

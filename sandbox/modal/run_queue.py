@@ -75,8 +75,7 @@ class ModalRunQueue:
         """Waits up to CLOSE_SECONDS for pending calls to Modal, then cancels them and closes the account."""
         if self._spawning:
             await asyncio.wait(self._spawning.values(), timeout=CLOSE_SECONDS)
-        for task in tuple(self._spawning.values()):
-            await cancel(task)
+        await cancel(*self._spawning.values())
         await self._account.close()
 
     async def _hand_over(self, run_id: str) -> None:

@@ -140,8 +140,7 @@ class ChannelCursors:
 
     async def close(self) -> None:
         """Stores the cursors and cancels retries. The next start backfills those channels."""
-        for task in tuple(self._retries.values()):
-            await cancel(task)
+        await cancel(*self._retries.values())
         await self._writer.flush()
 
     async def _retry(self, channel_id: int) -> None:

@@ -126,5 +126,4 @@ class Greeter:
         return home_view(page), page.is_active
 
     async def close(self) -> None:
-        for task in tuple(self._live.values()):
-            await cancel(task)
+        await cancel(*self._live.values())

@@ -85,8 +85,7 @@ class NoticeSender:
         """Waits up to CLOSE_SECONDS_MAX for notices in progress."""
         if self._sending:
             _, late = await asyncio.wait(list(self._sending), timeout=CLOSE_SECONDS_MAX)
-            for task in late:
-                await cancel(task)
+            await cancel(*late)
 
 
 def _render(outcome: Outcome) -> RenderedMessage:
