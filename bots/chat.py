@@ -40,7 +40,7 @@ from core.domain.ids import new_id
 from core.domain.outside_text import safe_file_name, without_control_characters
 from core.domain.threads import Address, Ask, IncomingFile, Person, Reply, Thread
 from core.run.event_replay import follow
-from core.tasks import cancel, spawn, wait_for_first
+from core.tasks import cancel, spawn, spawn_awaited, wait_for_first
 
 HELP = "/attach FILE sends a file along, /new begins another conversation, /quit leaves. Ctrl-C stops the agent."
 PIECE_BYTES = 256 * 1024
@@ -73,7 +73,7 @@ async def run_chat(settings: Settings) -> int:
             chat.write(f"Model {settings.model}, sandbox {program.sandbox}. {HELP}\n")
             with _kept_terminal():
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, chat.interrupt)
-                talk = spawn(chat.talk(), name="chat")
+                talk = spawn_awaited(chat.talk(), name="chat")
                 try:
                     await wait_for_first(chat.left)
                 finally:

@@ -16,14 +16,32 @@ _running: set[asyncio.Task[object]] = set()
 
 def spawn(work: Coroutine[object, object, ResultT], *, name: str) -> asyncio.Task[ResultT]:
     """Starts a coroutine in a new task. If it fails, the error is logged once with its traceback."""
-    task = asyncio.get_running_loop().create_task(work, name=name)
-    _running.add(task)
-    task.add_done_callback(_finished)
+    task = spawn_awaited(work, name=name)
+    task.add_done_callback(_log_error)
     return task
 
 
-def _finished(task: asyncio.Task[object]) -> None:
-    _running.discard(task)
+def spawn_awaited(work: Coroutine[object, object, ResultT], *, name: str) -> asyncio.Task[ResultT]:
+    """Starts a coroutine in a new task that the caller awaits. Its error is raised there, and logged only by whoever
+    handles it."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    return task
+
+
+async def shield(work: Coroutine[object, object, ResultT], *, name: str) -> ResultT:
+    """Awaits a coroutine, which continues if the caller is cancelled. Raises its error, or logs the error if the caller
+    was cancelled."""
+    task = spawn_awaited(work, name=name)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_log_error)
+        raise
+
+
+def _log_error(task: asyncio.Task[object]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the task %s failed", task.get_name(), exc_info=error)
 

@@ -45,7 +45,7 @@ from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, Surf
 from core.domain.threads import Run
 from core.observability import set_log_context
 from core.run.event_replay import Recheck, follow
-from core.tasks import backoff_seconds, boot_seconds, cancel, spawn, wait_at_most
+from core.tasks import backoff_seconds, boot_seconds, cancel, spawn, spawn_awaited, wait_at_most
 
 log = logging.getLogger(__name__)
 
@@ -175,14 +175,14 @@ class _Show:
             began_at=_now(),
             status_after_seconds=self._deps.status_after_seconds,
         )
-        folding = spawn(self._fold(), name=f"events of {self.run_id}")
+        folding = spawn_awaited(self._fold(), name=f"events of {self.run_id}")
         if run.status not in ("queued", "running", "waiting"):
             # states before the end are not shown
             await asyncio.gather(folding, return_exceptions=True)
         writing = spawn(self._stream.write(run, poster), name=f"stream of {self.run_id}")
         typing = spawn(self._keep_typing(poster), name=f"typing of {self.run_id}")
         reactions = self._carry_out_steps(next_reaction, run, poster)
-        reacting = spawn(reactions, name=f"reactions of {self.run_id}")
+        reacting = spawn_awaited(reactions, name=f"reactions of {self.run_id}")
         try:
             await self._carry_out_steps(next_post, run, poster)
             await folding

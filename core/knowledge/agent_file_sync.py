@@ -10,7 +10,7 @@ from core.agents.files import AgentFiles
 from core.domain.errors import DocumentError
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
-from core.tasks import cancel, spawn
+from core.tasks import cancel, spawn_awaited
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class KnowledgeFileSync:
     def _start_reading(self, agent_id: str) -> asyncio.Task[None]:
         task = self._reading.get(agent_id)
         if task is None:
-            task = spawn(self._sync(agent_id), name=f"knowledge of {agent_id}")
+            task = spawn_awaited(self._sync(agent_id), name=f"knowledge of {agent_id}")
             self._reading[agent_id] = task
             task.add_done_callback(lambda _task: self._reading.pop(agent_id, None))
         return task

@@ -42,7 +42,7 @@ from core.run.input_reader import InputReader
 from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
 from core.stores import LoadedRun, RunEnd
-from core.tasks import StopSwitch, cancel, spawn
+from core.tasks import StopSwitch, cancel, shield, spawn
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
@@ -83,7 +83,7 @@ async def _executed(lease: Lease, deps: RunDeps) -> tuple[str, RunEnd]:
         # once released, the run is claimed again by a worker's sweep
         await _retry_until_stored(partial(deps.stores.claims.release, lease))
     except asyncio.CancelledError:
-        await asyncio.shield(spawn(deps.stores.claims.release(lease), name=f"release {run_id}"))
+        await shield(deps.stores.claims.release(lease), name=f"release {run_id}")
         raise
     finally:
         stop_signal.cancel()

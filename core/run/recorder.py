@@ -35,7 +35,7 @@ from core.domain.threads import Lease, ThreadInput, ToolCallRecord, Usage
 from core.domain.wire_format import status_message
 from core.ports import EventBus
 from core.stores import NOTHING_NEW, DeliveryDraft, JournalEntry, RunEnd, RunJournal, RunResult, UsageEntry
-from core.tasks import spawn
+from core.tasks import shield, spawn
 
 log = logging.getLogger(__name__)
 
@@ -155,21 +155,21 @@ class RunRecorder:
 
     async def commit(self) -> None:
         """Stores and publishes all pending entries. The transaction finishes even if the caller is cancelled."""
-        await asyncio.shield(spawn(self._flush(self._write), name="flush the run log"))
+        await shield(self._flush(self._write), name="flush the run log")
 
     async def read_inputs(self) -> tuple[ThreadInput, ...]:
         """Returns the run's unread inputs, and writes the pending journal entries in the same transaction."""
         read = self._flush(partial(self._journal.read_inputs, self._lease))
-        return await asyncio.shield(spawn(read, name="read the inputs of the run"))
+        return await shield(read, name="read the inputs of the run")
 
     async def begin_turn(self, call: PlannedCall) -> tuple[tuple[ThreadInput, ...], Reservation]:
         """Does the same as `read_inputs`, and reserves what the turn's model call may cost."""
         begun = self._flush(partial(self._journal.begin_turn, self._lease, call=call))
-        return await asyncio.shield(spawn(begun, name="begin a turn of the run"))
+        return await shield(begun, name="begin a turn of the run")
 
     async def suspend_run(self, approval: Approval) -> None:
         """Stores the approval request with all pending entries, and releases the run until users answer."""
-        await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
+        await shield(self._suspend(approval), name="suspend the run")
 
     async def _suspend(self, approval: Approval) -> None:
         asked = ApprovalAsked(text=approval.text, summary=approval.summary)
@@ -178,7 +178,7 @@ class RunRecorder:
 
     async def finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
         """Ends the run and stores all pending entries. Returns None if an unread input keeps the run going."""
-        return await asyncio.shield(spawn(self._finish(terminal, ending), name="finish the run"))
+        return await shield(self._finish(terminal, ending), name="finish the run")
 
     async def _finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
         async with self._lock:

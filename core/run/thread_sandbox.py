@@ -10,7 +10,7 @@ from core.domain.events import ActivityChanged
 from core.loop.run_context import RunLog
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import Sandbox, SandboxProvider
-from core.tasks import cancel, spawn
+from core.tasks import cancel, spawn_awaited
 
 TOLD_AFTER_SECONDS = 1.0
 WAIT_SECONDS_MAX = 600.0
@@ -72,7 +72,7 @@ class ThreadSandbox:
 
     async def _open_now(self, provider: SandboxProvider) -> Sandbox:
         self._may_hold = True  # the provider may count the run as a holder also if the opening fails
-        opening = spawn(provider.open(self._thread_id, fence=self._fence), name="open the sandbox")
+        opening = spawn_awaited(provider.open(self._thread_id, fence=self._fence), name="open the sandbox")
         try:
             done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
             if not done:

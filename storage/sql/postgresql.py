@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
-from core.tasks import spawn
+from core.tasks import shield
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
 from storage.sql.drivers import AsyncpgConnection, asyncpg_connection, await_in_greenlet, describe_driver_error
@@ -141,7 +141,7 @@ class PostgresqlDatabase:
                         if transaction.has_ended:
                             self._idle.append(line)
                         else:
-                            await asyncio.shield(spawn(_drop(line), name="drop a connection"))
+                            await shield(_drop(line), name="drop a connection")
             except _DRIVER_ERRORS as error:
                 if transaction.was_cut_off:
                     # the others lead to the same server and would fail, too
@@ -168,7 +168,7 @@ class PostgresqlDatabase:
             if _has_transaction_limit(line.driver):
                 await line.driver.execute(self._transaction_limit)
         except BaseException:
-            await asyncio.shield(spawn(_drop(line), name="drop a connection"))
+            await shield(_drop(line), name="drop a connection")
             raise
         return line
 

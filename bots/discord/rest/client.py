@@ -1,6 +1,5 @@
 """Discord's REST API through discord.py's HTTP client, with the global rate limit and error translation."""
 
-import asyncio
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter,
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.json import JsonObject
 from core.ports import Precondition
-from core.tasks import spawn
+from core.tasks import shield
 from core.web_access.guard import is_loopback
 
 WAIT_SECONDS_MAX = 30
@@ -164,18 +163,11 @@ class RestClient:
         await self.call_limiter.acquire(route)
         if precondition is not None:
             await precondition()
-        work = spawn(self._outcome(route, options), name=f"discord {route.method} {route.path}")
-        outcome = await asyncio.shield(work)
-        if isinstance(outcome, SurfaceError):
-            raise outcome
-        return outcome
+        return await shield(self._request(route, options), name=f"discord {route.method} {route.path}")
 
-    async def _outcome(self, route: Route, options: dict[str, object]) -> JsonValue | SurfaceError:
-        try:
-            with translating_errors():
-                return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
-        except SurfaceError as error:
-            return error
+    async def _request(self, route: Route, options: dict[str, object]) -> JsonValue:
+        with translating_errors():
+            return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
 
 
 @contextmanager

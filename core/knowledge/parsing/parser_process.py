@@ -20,7 +20,7 @@ import core
 from core.domain.errors import DocumentError
 from core.failpoints import Failpoint
 from core.knowledge.document import Document, ParseLimits
-from core.tasks import spawn
+from core.tasks import shield, spawn_awaited
 
 _ROOT = Path(core.__file__).parents[1]
 _PIECE_BYTES = 1 << 16
@@ -66,7 +66,7 @@ async def run_in_child(
             spooled.seek(0)
             return await run_in_child(module, arguments, spooled, limits, bytes_max=bytes_max)
     command = [sys.executable, "-m", module, json.dumps(arguments), json.dumps(asdict(limits))]
-    starting = spawn(_start(command, file), name="start a parser")
+    starting = spawn_awaited(_start(command, file), name="start a parser")
     try:
         async with asyncio.timeout(limits.wall_seconds_max):
             process = await asyncio.shield(starting)
@@ -80,7 +80,7 @@ async def run_in_child(
     except TimeoutError as error:
         raise _error("time") from error
     finally:
-        await asyncio.shield(spawn(_end(starting), name="end a parser"))
+        await shield(_end(starting), name="end a parser")
     if code:
         signal_number = code - 128 if code > 128 else -code  # bubblewrap reports signals as shells do
         raise _error(_SIGNALS.get(signal_number, "broken"), f"exit code {code}")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bots.delivery import next_step, poster
+from bots.delivery import next_step, poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.next_step import LONG_QUEUE
+from bots.delivery.next_step import LONG_QUEUE, ChatState
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.delivery.run_delivery import LONG_POST_QUEUE
 from core.domain.actions import IncomingMessage
@@ -391,6 +391,20 @@ async def test_a_card_that_the_platform_never_takes_ends_its_run_and_is_told(
     await stage.shown()
     assert stage.world.bench.said == []
     assert [run.status for run in await stage.world.runs(run_id)] == ["stopped"]
+
+
+async def test_a_bug_in_the_view_is_logged_once_and_the_run_shown_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> ChatState:
+        monkeypatch.undo()
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(run_delivery, "add_event", fail)
+    stage.world.model.turns = [text("done")]
+    await stage.run()
+    assert [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)] == ["done"]
+    assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
 async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:

@@ -1,10 +1,10 @@
-"""Timers of `core.tasks`."""
+"""Timers and tasks of `core.tasks`."""
 
 import asyncio
 
 import pytest
 
-from core.tasks import backoff_seconds, call_every, cancel, repeat, spawn
+from core.tasks import backoff_seconds, call_every, cancel, repeat, shield, spawn, spawn_awaited
 
 
 async def test_a_repeated_call_begins_late_goes_on_and_ends_with_its_block() -> None:
@@ -31,6 +31,30 @@ async def test_nothing_is_called_if_the_block_is_shorter() -> None:
         pass
     await asyncio.sleep(0.03)
     assert called == []
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_error_of_shielded_work_is_raised_or_else_logged(
+    caplog: pytest.LogCaptureFixture, *, is_cancelled: bool
+) -> None:
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        began.set()
+        await gate.wait()
+        raise KeyError("unexpected")
+
+    caller = spawn_awaited(shield(work(), name="the work"), name="caller")
+    await began.wait()
+    if is_cancelled:
+        await cancel(caller)
+    gate.set()
+    with pytest.raises(asyncio.CancelledError if is_cancelled else KeyError):
+        await caller
+    async with asyncio.timeout(30):
+        while bool(caplog.records) != is_cancelled:
+            await asyncio.sleep(0)
+    assert [record.getMessage() for record in caplog.records] == ["the task the work failed"] * is_cancelled
 
 
 async def test_an_error_does_not_end_a_repetition(caplog: pytest.LogCaptureFixture) -> None:
