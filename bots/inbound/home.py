@@ -64,14 +64,14 @@ class Greetings:
     claim: Callable[[str], Awaitable[bool]]
     commands: CommandDeps
     policy: AccessPolicy
-    default_modes: Mapping[str, FollowMode] = field(default_factory=dict[str, FollowMode])
+    default_modes: Mapping[str, FollowMode]
     startup_findings: list[str] = field(default_factory=list[str])
 
     async def join_greeting(self, address: Address, mention: str) -> str:
         """Returns the greeting to post in a channel that the bot was invited to."""
         chosen = await self.commands.follow_modes.of_channel(address)
         modes = self.default_modes
-        mode = chosen or modes.get(address.channel_id) or modes.get("", "follow")
+        mode = chosen or modes.get(address.channel_id) or modes[""]
         return (
             f"Hello! Mention me with what you need, for example `{mention} summarise this thread`."
             f" {_FOLLOWING[mode]}; `{mention} follow quiet channel` and the like change that."

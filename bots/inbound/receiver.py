@@ -62,7 +62,7 @@ class ActionReceiver:
     reopen_delivery: Callable[[str], Awaitable[bool]]
     pairings: Pairings
     feedback: FeedbackStore
-    follow_modes: Mapping[str, FollowMode] = field(default_factory=dict[str, FollowMode])
+    follow_modes: Mapping[str, FollowMode]
     answering: set[str] = field(default_factory=set[str])
 
     @property
@@ -220,7 +220,7 @@ class ActionReceiver:
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
-        mode = modes.get(action.address.channel_id) or modes.get("", "default")
+        mode = modes.get(action.address.channel_id) or modes[""]
         # over the HTTP API everyone is an admin, because they present the API token
         is_admin = action.address.platform == "api" or self.policy.is_admin(
             action.address.workspace_id, action.person.person_id, action.actor

@@ -132,6 +132,7 @@ async def stage(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         commands=command_deps(world, sandboxes, woken.append),
         wake_delivery=woken.append,
         reopen_delivery=SqlDeliveries(world.database).reopen_delivery,
+        follow_modes={"": "default"},
     )
     yield ReceiverStage(receiver, world, woken)
     await sandboxes.close()

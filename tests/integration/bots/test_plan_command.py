@@ -36,6 +36,7 @@ async def word(world: World, argument: str = "", signals: MemoryStopSignals | No
         commands=command_deps(world),
         wake_delivery=lambda _run_id: None,
         reopen_delivery=SqlDeliveries(world.database).reopen_delivery,
+        follow_modes={"": "default"},
     )
     called = CommandCalled(
         address=world.address,

@@ -1,6 +1,7 @@
 """The page that is a person's own."""
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from bots.inbound.access import AccessPolicy
 from bots.inbound.home import Greetings, HomePage
 from core.domain.actions import ActorContext
 from core.domain.budget import NO_BUDGET, Spending
-from core.domain.threads import Address, Person
+from core.domain.threads import Address, FollowMode, Person
 
 ALICE = Person(person_id="U1", name="alice")
 HERE = Address(platform="slack", workspace_id="T1", channel_id="D1", thread_key="")
@@ -29,7 +30,9 @@ async def unspent(*_arguments: object, **_named: object) -> Spending:
     return Spending()
 
 
-def greetings(tools: set[str], *, has_sandbox: bool, chosen: str = "", **modes: Any) -> Greetings:
+def greetings(
+    tools: set[str], *, has_sandbox: bool, chosen: str = "", modes: Mapping[str, FollowMode] = MappingProxyType({})
+) -> Greetings:
     agent = SimpleNamespace(
         agent_id="threadhand", description="Helps.", tools=SimpleNamespace(has=lambda name: name in tools)
     )
@@ -50,7 +53,7 @@ def greetings(tools: set[str], *, has_sandbox: bool, chosen: str = "", **modes: 
     )
     policy = AccessPolicy(admins=("U2",))
     findings = ["No key."]
-    return Greetings(claim=nothing, commands=commands, policy=policy, startup_findings=findings, **modes)
+    return Greetings(claim=nothing, commands=commands, policy=policy, startup_findings=findings, default_modes=modes)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +85,11 @@ async def test_only_admins_read_what_the_start_has_found(person_id: str, finding
         ("quiet", {"D1": "mention"}, "I stay quiet here"),
         ("", {"D1": "mention", "": "quiet"}, "I answer here only"),
         ("", {"": "default"}, "In a thread in which only you"),
-        ("", {}, "In a thread that you call me into"),
+        ("", {"": "follow"}, "In a thread that you call me into"),
     ],
 )
-async def test_a_greeting_says_when_the_agent_answers(chosen: str, modes: dict[str, str], words: str) -> None:
-    greeter = greetings(set(), has_sandbox=False, chosen=chosen, default_modes=modes)
+async def test_a_greeting_says_when_the_agent_answers(chosen: str, modes: dict[str, FollowMode], words: str) -> None:
+    greeter = greetings(set(), has_sandbox=False, chosen=chosen, modes=modes)
     assert f" {words}" in await greeter.join_greeting(HERE, "@bot")
 
 

@@ -44,7 +44,7 @@ class Ports:
     conversation: Address | None = None
     answered_at: tuple[Address, ...] = ()
     holds: int = 0
-    modes: dict[str, Any] = field(default_factory=dict[str, Any])
+    modes: dict[str, Any] = field(default_factory=lambda: {"": "default"})
     rules: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     events: list[str] = field(default_factory=list[str])
     accepted: list[str] = field(default_factory=list[str])
