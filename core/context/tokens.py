@@ -1,7 +1,6 @@
 """Fast token estimates for messages, tools and images, which are usually slightly higher than the true counts."""
 
 import base64
-import binascii
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +45,7 @@ def data_url_image_size(url: str) -> tuple[int, int] | None:
     whole = body[: len(body) // 4 * 4]
     try:
         return image_size(base64.b64decode(whole, validate=True))
-    except binascii.Error:
+    except ValueError:
         return None
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -94,7 +93,7 @@ class ImageGenerator:
         if image.b64_json and len(image.b64_json) <= GENERATED_BYTES_MAX * 4 // 3 + 4:
             try:
                 return base64.b64decode(image.b64_json, validate=True)
-            except binascii.Error as error:
+            except ValueError as error:
                 raise ToolError(_UNKNOWN) from error
         if image.url:
             limits = DownloadLimits(bytes_max=GENERATED_BYTES_MAX, seconds_max=60)

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import codecs
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -116,7 +115,7 @@ async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, t
         *found, end = [json.loads(line) for line in output.splitlines()]
         pages, last = {int(one["page"]): one["picture"] for one in found}, int(end["pages"])
         pictures = {page: base64.b64decode(picture) for page, picture in pages.items()}
-    except (DocumentError, ValueError, TypeError, KeyError, binascii.Error) as error:
+    except (DocumentError, ValueError, TypeError, KeyError) as error:
         raise ToolError(f"{path}: The pictures of its pages cannot be read.") from error
     if not text and params.page > last:
         raise ToolError(f"{path} has {last} pages.")

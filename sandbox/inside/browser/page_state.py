@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 from typing import Any
 
@@ -107,5 +106,5 @@ async def _screenshot(tab: Tab) -> bytes:
         wanted = {"format": "jpeg", "quality": JPEG_QUALITY, "optimizeForSpeed": True}
         shot = await asyncio.wait_for(cdp.send_cdp_command(session, "Page.captureScreenshot", wanted), PICTURE_SECONDS)
         return base64.b64decode(shot["data"])
-    except (Error, TimeoutError, KeyError, binascii.Error):
+    except (Error, TimeoutError, KeyError, ValueError):
         return b""

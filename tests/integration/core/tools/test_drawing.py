@@ -211,6 +211,7 @@ async def test_a_model_that_answers_with_an_address_is_fetched_from(bench: Bench
         (says(b"{broken"), "No picture was made"),
         (says(b'{"created": 1, "data": []}'), "form that is not known"),
         (says(b'{"created": 1, "data": [{"b64_json": "###"}]}'), "form that is not known"),
+        (says('{"created": 1, "data": [{"b64_json": "éé=="}]}'.encode()), "form that is not known"),
         (says(b'{"created": 1, "data": [{"b64_json": "aGVsbG8="}]}'), "none that can be used"),
     ],
 )

@@ -75,6 +75,7 @@ def test_the_size_is_read_from_the_file() -> None:
     assert image_size(b"<svg/>") is None
     assert data_url_image_size("data:image/png;base64," + base64.b64encode(png).decode()) == (1920, 1080)
     assert data_url_image_size("data:image/png;base64,###") is None
+    assert data_url_image_size("data:image/png;base64,éé==") is None
     assert data_url_image_size("https://example.org/a.png") is None
 
 
