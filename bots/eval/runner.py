@@ -127,9 +127,13 @@ async def _play_group(
     turns = asyncio.Semaphore(options.parallel)
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(start_demo(played, scenario=scenario, world=world))
-        async with asyncio.timeout(TOOLS_SECONDS_MAX):
-            while not await stage.program.parts.mcp_servers.tools():  # noqa: ASYNC110 - it has no event for it
-                await asyncio.sleep(0.1)
+        try:
+            async with asyncio.timeout(TOOLS_SECONDS_MAX):
+                while not await stage.program.parts.mcp_servers.tools():  # noqa: ASYNC110 - it has no event for it
+                    await asyncio.sleep(0.1)
+        except TimeoutError as error:
+            message = f"The tool server of the tasks did not start within {TOOLS_SECONDS_MAX:g} s."
+            raise ConfigurationError(message) from error
 
         async def attempt(task: Task) -> Attempt:
             async with turns:
