@@ -49,11 +49,7 @@ class DockerSandboxProvider:
         self._docker = docker or DockerCli()
         folder = folder.absolute()
         self._workspaces = Workspaces(folder / "docker-threads", drops_user=False)
-        self._machines = RunningSandboxes(
-            self._start,
-            lambda thread_id, machine: self.lifecycle.note_unexpected_end(thread_id, machine),
-            starts_at_once=usable_cores(),
-        )
+        self._machines = RunningSandboxes(self._start, self._on_lost, starts_at_once=usable_cores())
         self._shared_access = SharedAccess(folder / "doors", self._workspaces, self._machines)
         self.lifecycle = IdleSandboxes(self._machines, self._workspaces, lifecycle_policy, now)
 
@@ -161,6 +157,9 @@ class DockerSandboxProvider:
         workspace.record_process(attached.process.pid)
         connection = Connection(attached.reader, attached.writer, label=thread_id)
         return _RunningContainer(self, thread_id, attached, connection, workspace)
+
+    def _on_lost(self, thread_id: str, machine: RunningSandbox) -> None:
+        self.lifecycle.note_unexpected_end(thread_id, machine)
 
     async def _run_checked(self, command: list[str], public_message: str) -> None:
         try:

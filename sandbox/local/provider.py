@@ -66,7 +66,7 @@ class LocalSandboxProvider:
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
         self._machines = RunningSandboxes(
             self._start,
-            lambda thread_id, machine: self.lifecycle.note_unexpected_end(thread_id, machine),
+            self._on_lost,
             starts_at_once=usable_cores(),
             most=self._limits.sandboxes or sandbox_capacity(total_memory_bytes=total_memory_bytes()),
             network=lambda thread_id: ThreadNetwork(self._folder / "threads" / thread_id),
@@ -199,6 +199,9 @@ class LocalSandboxProvider:
                 if not jail.connection.loss_was_reported:
                     self.lifecycle.notices[thread_id] = sentence
                 spawn(self._machines.stop(thread_id, jail), name=f"stop sandbox {thread_id}")
+
+    def _on_lost(self, thread_id: str, machine: RunningSandbox) -> None:
+        self.lifecycle.note_unexpected_end(thread_id, machine)
 
     async def _packer(self) -> WorkspaceArchiver:
         jail_programs = await self._require_programs()
