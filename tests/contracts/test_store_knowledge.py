@@ -99,6 +99,13 @@ async def test_a_renamed_entry_replaces_the_others_of_that_name_in_its_scope(kno
     assert await found(knowledge, "words", kept, old) == ["kept words"]
 
 
+async def test_of_entries_that_are_renamed_at_once_one_has_the_name(knowledge: SqlKnowledge) -> None:
+    for at in range(5):
+        entries = [await knowledge.add(AGENT, draft(name=f"{n}", content=f"{at} {n}"), cut("words")) for n in range(4)]
+        await asyncio.gather(*(knowledge.rename(AGENT, one.entry_id, "same") for one in entries))
+        assert [one.name for one in await knowledge.entries([AGENT])] == ["same"]
+
+
 async def test_scopes_do_not_see_each_other(knowledge: SqlKnowledge, stores: Stores) -> None:
     thread = await stores.conversations.create(ADDRESS)
     other = Scope("thread", thread.thread_id)
