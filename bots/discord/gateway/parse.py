@@ -13,7 +13,7 @@ import discord
 from bots.discord.address import ChannelLocation
 from bots.discord.rest.files import attachment_name, build_file_ref
 from bots.inbound.actions import CommandCalled, split_agent_prefix
-from bots.inbound.commands.commands_in_words import BLANK, calls_by_name
+from bots.inbound.commands.commands_in_words import BLANK, calls_by_name, greeting_pattern
 from bots.inbound.commands.table import parse_words
 from core.domain.actions import (
     MEMBER,
@@ -36,7 +36,7 @@ _SKIN_TONES = re.compile("[\U0001f3fb-\U0001f3ff]")
 _PEOPLE_SPEAK = (discord.MessageType.default, discord.MessageType.reply)
 _USER = re.compile(r"<@!?(\d+)>")
 _FIRST_MENTION = re.compile(
-    r"[\s\W]{0,4}?(?:(?:hey|hi|hello|hallo|salut|hola|oi|olá)\s+)?"
+    rf"[\s\W]{{0,4}}?(?:(?:{greeting_pattern()})\s+)?"
     r"(?:<@(?:&(?P<role>\d+)|!?(?P<user>\d+))>|@(?:everyone|here)\b)",
     re.IGNORECASE,
 )

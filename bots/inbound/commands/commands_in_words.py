@@ -47,6 +47,11 @@ def calls_by_name(text: str, name: str) -> bool:
     return begins or (end.endswith(name) and not before.isalnum())
 
 
+def greeting_pattern() -> str:
+    """Returns a regular expression that matches each greeting."""
+    return "|".join(map(re.escape, sorted(_lists()["greeting"])))
+
+
 @cache
 def _lists() -> Mapping[str, frozenset[str]]:
     lists = yaml.safe_load((files("bots.inbound.commands") / "words.yaml").read_text("utf-8"))

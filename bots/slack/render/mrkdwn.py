@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
+from bots.inbound.commands.commands_in_words import greeting_pattern
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from core.domain.json import JsonObject
 from core.domain.outside_text import hidden_target, mentioned_name
@@ -12,7 +13,7 @@ from core.domain.outside_text import hidden_target, mentioned_name
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _FIRST_MENTION = re.compile(
-    r"[\s\W]{0,4}?(?:(?:hey|hi|hello|hallo|salut|hola|oi|olá)\s+)?"
+    rf"[\s\W]{{0,4}}?(?:(?:{greeting_pattern()})\s+)?"
     r"<(?:@(?P<user>[UW][A-Z0-9]+)|!(?:subteam|here|channel|everyone))",
     re.IGNORECASE,
 )

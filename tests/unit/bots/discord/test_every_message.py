@@ -166,3 +166,13 @@ async def test_a_message_with_an_odd_part_keeps_its_words(state: Any, name: str)
             assert parsed.id == 100
             if key != "content":
                 assert parsed.content == payload["content"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_to_others"), [("<@7> look", True), ("Hello <@7>", True), ("Thanks <@7>!", True), ("tell <@7>", False)]
+)
+async def test_a_message_that_begins_with_another_mention_is_to_others(
+    state: Any, text: str, is_to_others: bool
+) -> None:
+    parsed = require_type(parse_message(message(state, said(text)), THREAD, 9), IncomingMessage)
+    assert parsed.is_to_others == is_to_others

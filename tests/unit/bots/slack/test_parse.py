@@ -389,3 +389,13 @@ def test_an_app_that_mentions_the_bot_asks_as_an_app(subtype: str):
     parsed = require_type(parse_event(message("<@U0> stop", user="", subtype=subtype, **APP), KNOWN), IncomingMessage)
     assert parsed.person == Person(person_id="app:A7", name="Alerts")
     assert (parsed.actor.app_ids, parsed.text) == ({"A7", "B7"}, "stop")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_to_others"),
+    [("<@U2> look", True), ("Hello <@U2>", True), ("Thanks <@U2>!", True), ("tell <@U2>", False), ("hi <@U0>", False)],
+)
+def test_a_message_that_begins_with_another_mention_is_to_others(text: str, is_to_others: bool):
+    parsed = parse_event(message(text, ts=REPLY, thread_ts=ROOT), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.is_to_others == is_to_others
