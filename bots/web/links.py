@@ -35,33 +35,51 @@ class SignedLinks:
     expose_domain: str = ""
 
     def port_url(self, thread_id: str, port: int) -> str | None:
-        """Returns the URL of a port of the thread's sandbox, or None if ports cannot be exposed.
+        """Returns the URL of a port of the thread's sandbox, or None if this server cannot expose ports.
 
         The URL is valid as long as the thread exists."""
-        return port_url(self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url)
+        domain, public_url = self.expose_domain, self.public_url
+        try:
+            label = sign_label(self.secret, thread_id, port)
+            base_url = urlsplit(public_url)
+            local_port = base_url.port
+        except ValueError:
+            return None
+        if domain:
+            scheme = "http" if exposed_ports_domain(domain, public_url).endswith(LOCAL_DOMAIN) else "https"
+            return f"{scheme}://{label}.{domain}/"
+        if not exposed_ports_domain(domain, public_url) or not public_url:
+            return None
+        return f"{base_url.scheme}://{label}.{LOCAL_DOMAIN}{f':{local_port}' if local_port else ''}/"
 
-    def file_url(self, thread_id: str, path: str) -> str | None:
-        """Returns a download URL for a file, valid for a week. Returns None if `public_url` is empty."""
+    def file_url(self, thread_id: str, path: str, *, expires_at: float | None = None) -> str | None:
+        """Returns a download URL for a file, valid for a week unless `expires_at` (a Unix time) is given. Returns None
+        if `public_url` is empty."""
+        return self._sign("files", _FILE, [thread_id, path], expires_at or time.time() + LINK_SECONDS)
+
+    def page_preview_url(self, thread_id: str, path: str, *, expires_at: float | None = None) -> str | None:
+        """Returns a URL that shows a web page from the workspace, including files that the page uses. The token in it
+        gives access to the whole workspace.
+
+        The URL is valid for a week unless `expires_at` (a Unix time) is given. Returns None if `public_url` is
+        empty."""
+        url = self._sign("preview", _PREVIEW, [thread_id], expires_at or time.time() + LINK_SECONDS)
+        return url and f"{url}/{quote(path)}"
+
+    def takeover_url(self, thread_id: str, *, expires_at: float | None = None) -> str | None:
+        """Returns a new URL of a page on which the first user who presses the start button takes control of the
+        thread's browser.
+
+        The URL is valid for half an hour unless `expires_at` (a Unix time) is given. Returns None if `public_url` is
+        empty."""
+        end = expires_at or time.time() + TAKEOVER_SECONDS
+        return self._sign("takeover", _TAKEOVER, [thread_id], end, secrets.token_hex(8))
+
+    def _sign(self, folder: str, purpose: bytes, subject: list[str], expires_at: float, *salt: str) -> str | None:
         if not self.public_url:
             return None
-        return sign_file_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
-
-    def page_preview_url(self, thread_id: str, path: str) -> str | None:
-        """Returns a URL that shows a web page from the workspace, including files that the page uses.
-
-        The URL is valid for a week. Returns None if `public_url` is empty."""
-        if not self.public_url:
-            return None
-        return sign_preview_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
-
-    def takeover_url(self, thread_id: str) -> str | None:
-        """Returns a URL of a page on which the first user who presses the start button takes control of the thread's
-        browser.
-
-        The URL is valid for half an hour. Returns None if `public_url` is empty."""
-        if not self.public_url:
-            return None
-        return sign_takeover_link(self.secret, self.public_url, thread_id, expires_at=time.time() + TAKEOVER_SECONDS)
+        token = _signed_token(self.secret, purpose, [*subject, int(expires_at), *salt])
+        return f"{self.public_url.rstrip('/')}/{folder}/{token}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +98,6 @@ def local_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def _week_from_now() -> float:
-    return time.time() + LINK_SECONDS
-
-
-def sign_file_link(secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float) -> str:
-    """Returns a download URL for a file. `expires_at` is a Unix time."""
-    token = _signed_token(secret, _FILE, [sandbox_id, path, int(expires_at)])
-    return f"{public_url.rstrip('/')}/files/{token}"
-
-
 def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> tuple[str, str]:
     """Returns the sandbox ID and path in a token.
 
@@ -99,25 +107,11 @@ def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> 
     return sandbox_id, path
 
 
-def sign_preview_link(secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float) -> str:
-    """Returns a URL that shows a web page from a sandbox. The token gives access to the whole workspace.
-
-    `expires_at` is a Unix time."""
-    token = _signed_token(secret, _PREVIEW, [sandbox_id, int(expires_at)])
-    return f"{public_url.rstrip('/')}/preview/{token}/{quote(path)}"
-
-
 def verify_preview_link(secret: bytes, token: str, *, now: float | None = None) -> str:
     """Returns the sandbox ID in a token. Raises ApiError 404 if the token is invalid, and 410 if it is expired."""
     sandbox_id, expires_at = cast(tuple[str, int], _verified_content(secret, _PREVIEW, token))
     _check_time(expires_at, now)
     return sandbox_id
-
-
-def sign_takeover_link(secret: bytes, public_url: str, thread_id: str, *, expires_at: float) -> str:
-    """Returns a new URL on which a user can take over the thread's browser. `expires_at` is a Unix time."""
-    token = _signed_token(secret, _TAKEOVER, [thread_id, int(expires_at), secrets.token_hex(8)])
-    return f"{public_url.rstrip('/')}/takeover/{token}"
 
 
 def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None) -> TakeoverLink:
@@ -197,22 +191,6 @@ _LABEL = re.compile(r"[a-z2-7]{55}")
 The label must fit into the 63 characters of a DNS label."""
 LOCAL_DOMAIN = "localhost"
 """Browsers resolve all subdomains of localhost to their own machine (RFC 6761, section 6.3)."""
-
-
-def port_url(secret: bytes, thread_id: str, port: int, *, domain: str, public_url: str) -> str | None:
-    """Returns the URL of a sandbox port, or None if this server cannot expose ports."""
-    try:
-        label = sign_label(secret, thread_id, port)
-        base_url = urlsplit(public_url)
-        local_port = base_url.port
-    except ValueError:
-        return None
-    if domain:
-        scheme = "http" if exposed_ports_domain(domain, public_url).endswith(LOCAL_DOMAIN) else "https"
-        return f"{scheme}://{label}.{domain}/"
-    if not exposed_ports_domain(domain, public_url) or not public_url:
-        return None
-    return f"{base_url.scheme}://{label}.{LOCAL_DOMAIN}{f':{local_port}' if local_port else ''}/"
 
 
 def exposed_ports_domain(domain: str, public_url: str) -> str:

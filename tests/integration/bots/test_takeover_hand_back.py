@@ -1,6 +1,5 @@
 """Handing back the agent's browser to a program that lets few people in: the link is the right to do it."""
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,7 @@ from sqlalchemy import select
 from bots.bootstrap.program import run_program
 from bots.inbound.actions import decide
 from bots.settings import Settings, load_settings
-from bots.web.links import sign_takeover_link
+from bots.web.links import SignedLinks
 from core.domain.approval import Approval, CallToApprove
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
@@ -43,8 +42,7 @@ async def waiting_for_a_person(folder: Path, asks: Open) -> str:
         receipt = await SqlInbox(database).accept_action(said, partial(decide, said))
         lease = await SqlRunClaims(database).claim(receipt.run_id or "", "w1")
         assert lease is not None
-        ends_at = time.time() + 600
-        link = sign_takeover_link(SECRET.encode(), "http://here", lease.thread_id, expires_at=ends_at)
+        link = str(SignedLinks(SECRET.encode(), "http://here").takeover_url(lease.thread_id))
         journal = SqlRunJournal(database)
         entry = JournalEntry(taken_input_ids=tuple(one.input_id for one in await journal.read_inputs(lease)))
         if asks == "approval":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
-from bots.web.links import sign_takeover_link
+from bots.web.links import SignedLinks
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
@@ -79,7 +79,8 @@ async def waiting(
         opened = await sandbox.browser.act("navigate_to", {"url": "/workspace/page.html"}, timeout_seconds=MINUTE)
         assert opened.error is None
         address = str(stage.http._base_url).rstrip("/")
-        link = sign_takeover_link(b"s" * 32, address, thread_id, expires_at=time.time() + seconds)
+        ends_at = time.time() + seconds
+        link = str(SignedLinks(b"s" * 32, address).takeover_url(thread_id, expires_at=ends_at))
         text = f"Please log in.\nThen hand back.\n\n[Open the browser]({link})"
         ended = RunFinished(
             status="completed", finish_reason="agent_terminated", reply=Reply(kind="takeover", text=text)

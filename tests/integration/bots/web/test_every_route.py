@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from bots.bootstrap.program import RunningProgram, run_program
 from bots.settings import load_settings
-from bots.web.links import sign_file_link, sign_preview_link, sign_takeover_link
+from bots.web.links import SignedLinks
 from core.stores import JournalEntry
 from simulator.slack.events.http_events import sign
 
@@ -141,10 +141,11 @@ async def running(folder: Path) -> AsyncIterator[Target]:
         sandbox = await sandboxes.open(thread_id, fence=lease.fence)
         await sandbox.files.write("index.html", _pieces(b"<p>hello</p>"))
         await stores.journal.write(lease, JournalEntry(sandbox_id=thread_id))
+        signed = SignedLinks(SECRET.encode(), "/")
         links = (
-            sign_file_link(SECRET.encode(), "", thread_id, "index.html", expires_at=time.time() + 600),
-            sign_preview_link(SECRET.encode(), "", thread_id, "", expires_at=time.time() + 600),
-            sign_takeover_link(SECRET.encode(), "", thread_id, expires_at=time.time() + 600),
+            str(signed.file_url(thread_id, "index.html")),
+            str(signed.page_preview_url(thread_id, "")),
+            str(signed.takeover_url(thread_id)),
         )
         known = {
             "thread_id": [thread_id],

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.web.errors import ApiError
-from bots.web.links import SignedLinks, exposed_ports_domain, label_from_host, port_url, sign_label, verify_label
+from bots.web.links import SignedLinks, exposed_ports_domain, label_from_host, sign_label, verify_label
 from bots.web.port_proxy import WEBSOCKETS_MAX
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
@@ -291,7 +291,7 @@ def test_a_label_names_its_thread_and_port(port: int) -> None:
     ],
 )
 def test_the_address_is_a_name_below_the_domain(domain: str, public_url: str, start: str, end: str) -> None:
-    url = port_url(SECRET, new_id(), 80, domain=domain, public_url=public_url)
+    url = SignedLinks(SECRET, public_url, domain).port_url(new_id(), 80)
     assert url is not None
     assert url.startswith(start)
     assert url.endswith(end)
@@ -300,6 +300,6 @@ def test_the_address_is_a_name_below_the_domain(domain: str, public_url: str, st
 
 
 def test_without_names_of_its_own_a_public_server_exposes_nothing() -> None:
-    assert port_url(SECRET, new_id(), 80, domain="", public_url="https://bot.example.org") is None
+    assert SignedLinks(SECRET, "https://bot.example.org").port_url(new_id(), 80) is None
     assert exposed_ports_domain("", "https://bot.example.org") == ""
     assert label_from_host(f"{'a' * 55}.localhost", "") == ""

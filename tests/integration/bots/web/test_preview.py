@@ -14,15 +14,7 @@ from yarl import URL
 
 from bots.settings import load_settings
 from bots.web.errors import ApiError
-from bots.web.links import (
-    SignedLinks,
-    load_link_secret,
-    local_url,
-    sign_file_link,
-    sign_preview_link,
-    verify_file_link,
-    verify_preview_link,
-)
+from bots.web.links import SignedLinks, load_link_secret, local_url, verify_file_link, verify_preview_link
 from bots.web.sandbox_files import content_type
 from core.domain.errors import ConfigurationError
 from core.domain.ids import new_id
@@ -31,6 +23,8 @@ from tests.integration.bots.web.stage import Stage
 from tests.support.narrow import require
 
 SECRET = b"k" * 32
+STAGE_LINKS = SignedLinks(b"s" * 32, "/")
+"""Links of the stage, without its address."""
 SITE = {
     "site/index.html": b"<script src='app.js'></script>",
     "site/app.js": b"1",
@@ -47,7 +41,7 @@ async def site(stage: Stage, *, path: str = "site/index.html", late: float = 60)
     await stage.give_sandbox(lease)
     stage.sandboxes.contents[lease.thread_id] = dict(SITE)
     expires_at = time.time() + late
-    return sign_preview_link(stage.ports.links.secret, "", lease.thread_id, path, expires_at=expires_at)
+    return str(STAGE_LINKS.page_preview_url(lease.thread_id, path, expires_at=expires_at))
 
 
 @dataclass(frozen=True)
@@ -179,13 +173,14 @@ async def test_an_expired_or_forged_preview_shows_nothing(stage: Stage) -> None:
     expired = await site(stage, late=-1)
     assert (await stage.json("GET", expired, status=410))["error"] == "link_expired"
     assert (await get(stage, "/preview/W10.W10/index.html")).status == 404
-    foreign = sign_preview_link(b"other", "", new_id(), "a", expires_at=time.time() + 60)
+    foreign = str(SignedLinks(b"other", "/").page_preview_url(new_id(), "a"))
     assert (await get(stage, foreign)).status == 404
 
 
 def test_a_token_for_one_purpose_is_none_for_the_other() -> None:
-    file = sign_file_link(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
-    preview = sign_preview_link(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
+    links = SignedLinks(SECRET, "/")
+    file = str(links.file_url("s", "a", expires_at=1000)).split("/")[2]
+    preview = str(links.page_preview_url("s", "a", expires_at=1000)).split("/")[2]
     with pytest.raises(ApiError, match="not one of ours"):
         verify_preview_link(SECRET, file, now=0)
     with pytest.raises(ApiError, match="not one of ours"):
@@ -194,7 +189,7 @@ def test_a_token_for_one_purpose_is_none_for_the_other() -> None:
 
 @given(st.text(), st.integers(0, 10_000), st.data())
 def test_a_preview_opens_as_signed_and_no_changed_one_does(path: str, late: int, data: Any) -> None:
-    url = sign_preview_link(SECRET, "https://x.example/base/", "s", path, expires_at=1000)
+    url = str(SignedLinks(SECRET, "https://x.example/base/").page_preview_url("s", path, expires_at=1000))
     assert url.isascii()
     token = url.removeprefix("https://x.example/base/preview/").partition("/")[0]
     if late <= 1000:
@@ -311,7 +306,7 @@ async def page(stage: Stage, path: str, status: int) -> str:
 
 
 async def test_an_expired_file_link_says_how_to_get_a_new_one(stage: Stage) -> None:
-    url = sign_file_link(stage.ports.links.secret, "", "s", "a", expires_at=time.time() - 1)
+    url = str(STAGE_LINKS.file_url("s", "a", expires_at=time.time() - 1))
     assert await page(stage, url, 410) == (
         "This link has expired\nIt has expired: links work for a limited time.\n"
         "Write to the agent in the thread where you found the link, and ask for a new one."
@@ -328,8 +323,7 @@ async def test_a_wrong_link_is_no_raw_json_for_people(stage: Stage, path: str) -
 async def test_a_file_that_is_gone_says_so(stage: Stage) -> None:
     lease = await stage.claimed(await stage.send(await stage.thread()))
     await stage.give_sandbox(lease)
-    secret, soon = stage.ports.links.secret, time.time() + 60
-    url = sign_file_link(secret, "", lease.thread_id, "no.txt", expires_at=soon)
+    url = str(STAGE_LINKS.file_url(lease.thread_id, "no.txt"))
     assert (await page(stage, url, 404)).startswith("This file is not here\n")
 
 

@@ -1,12 +1,11 @@
 """A previewed page in a real browser: it has its neighbours, and nothing else."""
 
 import json
-import time
 
 from playwright.async_api import expect
 
 from bots.web import health
-from bots.web.links import sign_preview_link
+from bots.web.links import SignedLinks
 from tests.integration.bots.web.stage import Stage
 from tests.integration.simulator.page.browser import window
 
@@ -51,7 +50,7 @@ async def test_a_page_has_its_neighbours_and_nothing_else(stage: Stage) -> None:
     }
     made_before = answers(stage, 201)
     base = str(stage.http._base_url).rstrip("/")
-    url = sign_preview_link(stage.ports.links.secret, base, lease.thread_id, "site", expires_at=time.time() + 60)
+    url = str(SignedLinks(stage.ports.links.secret, base).page_preview_url(lease.thread_id, "site"))
     async with window(url) as reader:
         await expect(reader.page.get_by_text("ready")).to_be_visible()
         heading = reader.page.get_by_role("heading", name="Report")

@@ -1,7 +1,6 @@
 """Files of a sandbox over HTTP."""
 
 import asyncio
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from bots.web.errors import ApiError
 from bots.web.health import MONITORING
-from bots.web.links import load_link_secret, sign_file_link, verify_file_link
+from bots.web.links import SignedLinks, load_link_secret, verify_file_link
 from bots.web.sandbox_files import attachment, workspace_path
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.ids import new_id
@@ -152,9 +151,7 @@ async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:
         stage.http.headers["Authorization"] = "Bearer t"
         lease, _ = await with_files(stage, {"big.bin": b"12345"})
         del stage.http.headers["Authorization"]
-        url = sign_file_link(
-            stage.ports.links.secret, "https://agent.example/", lease.thread_id, "big.bin", expires_at=time.time() + 60
-        )
+        url = str(SignedLinks(stage.ports.links.secret, "https://agent.example/").file_url(lease.thread_id, "big.bin"))
         assert url.startswith("https://agent.example/files/")
         async with stage.http.get(url.removeprefix("https://agent.example")) as response:
             assert await response.read() == b"12345"
@@ -171,7 +168,7 @@ async def test_a_forged_link_is_unknown(token: str) -> None:
 
 @given(st.text(), st.integers(0, 10_000), st.data())
 def test_a_link_opens_as_signed_and_no_changed_one_does(path: str, late: int, data: Any) -> None:
-    token = sign_file_link(SECRET, "", "s", path, expires_at=1000).removeprefix("/files/")
+    token = str(SignedLinks(SECRET, "/").file_url("s", path, expires_at=1000)).removeprefix("/files/")
     if late <= 1000:
         assert verify_file_link(SECRET, token, now=late) == ("s", path)
     else:

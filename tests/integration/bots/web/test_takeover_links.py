@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from bots.web.errors import ApiError
-from bots.web.links import SignedLinks, sign_takeover_link, verify_takeover_link
+from bots.web.links import SignedLinks, verify_takeover_link
 from bots.web.takeover import sessions
 from bots.web.takeover.sessions import IDLE_TOO_LONG, TAKEOVER_SESSIONS
 from core.domain.actions import AskAnswered, IncomingMessage
@@ -62,7 +62,7 @@ async def opened(stage: Stage, *, seconds: float = 600) -> TakeoverVisitor:
     origin = str(stage.http._base_url).rstrip("/")
     thread_id = await stage.thread()
     lease = await stage.claimed(await stage.send(thread_id))
-    link = sign_takeover_link(SECRET, origin, thread_id, expires_at=time.time() + seconds)
+    link = str(SignedLinks(SECRET, origin).takeover_url(thread_id, expires_at=time.time() + seconds))
     reply = Reply(kind="takeover", text=f"Help me.\n\n[Open]({link})")
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     journal = SqlRunJournal(stage.database)
