@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 
 from core.context.message_text import full_message_text
 from core.context.untrusted_text import wrap_untrusted
@@ -16,9 +15,9 @@ from core.knowledge.chunk import split_into_chunks
 from core.knowledge.doc_qa import Answer, answer_from_document
 from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.parser_process import parse_document, spool_to_file
-from core.knowledge.ports import HEAD_BYTES, Ask, EntryDraft, KnowledgeEntry, KnowledgeStore, Scope, ScopeKind
+from core.knowledge.ports import Ask, EntryDraft, KnowledgeEntry, KnowledgeStore, Scope, ScopeKind
 from core.knowledge.query_expansion import expand_query
-from core.knowledge.retrieval import Passage, render_passages, render_texts, retrieve_passages, truncate_to_tokens
+from core.knowledge.retrieval import Passage, render_passages, retrieve_passages
 from core.knowledge.semantic_search import SemanticSearch
 from core.knowledge.terms import is_chinese
 
@@ -109,15 +108,7 @@ class KnowledgeBase:
     ) -> KnowledgeEntry:
         """Splits and indexes a parsed document. If `is_embedded` is False, the document is searched by words only."""
         draft = EntryDraft(
-            name=name,
-            kind=document.kind,
-            title=document.title,
-            content_hash=content_hash,
-            size_bytes=size_bytes,
-            # the number of characters is at most the number of bytes, in any encoding
-            head=await asyncio.to_thread(
-                lambda: "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))[:HEAD_BYTES]
-            ),
+            name=name, kind=document.kind, title=document.title, content_hash=content_hash, size_bytes=size_bytes
         )
         entry = await self.store.add(scope, draft, split_into_chunks(document))
         if is_embedded:
@@ -186,12 +177,6 @@ class RunKnowledge:
         threads = await self._retrieved(await self.threads(), [question], room, otherwise=keywords)
         return render_passages((*agents, *threads), chinese=is_chinese(question))
 
-    async def direct(self, *, tokens_max: int = PROMPT_TOKENS, chinese: bool = False) -> str:
-        """Returns a prompt block with the first 100 KB of each entry, newest first. Agent entries get at most half."""
-        texts, used = await self._heads(await self.agents(), tokens_max // 2)
-        more, _ = await self._heads(await self.threads(), tokens_max - used)
-        return render_texts([*texts, *more], chinese=chinese)
-
     async def search(self, question: str, *, tokens_max: int = SEARCH_TOKENS) -> str:
         """Returns passages that match the question or the model's keywords for it, from all entries."""
         entries = (*await self.threads(), *await self.agents())
@@ -252,15 +237,3 @@ class RunKnowledge:
             semantics=self.knowledge_base.semantics,
             otherwise=otherwise,
         )
-
-    async def _heads(self, entries: Sequence[KnowledgeEntry], tokens_max: int) -> tuple[list[tuple[str, str]], int]:
-        """Returns names and beginnings of the entries within the token limit, and the number of tokens used."""
-        texts, room = list[tuple[str, str]](), tokens_max
-        for entry in entries:
-            if room <= 0:
-                break
-            text = truncate_to_tokens(await self.knowledge_base.store.read_beginning(entry.entry_id), room)
-            if text:
-                texts.append((entry.name, text))
-            room -= min(room, max(1, entry.tokens))
-        return texts, tokens_max - room

@@ -10,10 +10,6 @@ from core.knowledge.chunk import Chunk
 from core.knowledge.document import DocumentKind
 from core.knowledge.terms import Term
 
-HEAD_BYTES = 100_000
-"""How many bytes of an entry's beginning are stored unsplit, for `render_texts`."""
-
-
 ScopeKind = Literal["agent", "upload", "thread", "reading"]
 
 
@@ -36,7 +32,6 @@ class EntryDraft:
     title: str
     content_hash: str
     size_bytes: int
-    head: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +71,6 @@ class KnowledgeStore(Protocol):
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
         """Returns the entries of the scopes, newest first."""
-        ...
-
-    async def read_beginning(self, entry_id: str) -> str:
-        """Returns the first HEAD_BYTES bytes of the entry's text, or "" for an unknown entry."""
         ...
 
     async def rename(self, scope: Scope, entry_id: str, name: str) -> None:

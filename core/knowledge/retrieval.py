@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
-from core.context.tokens import count_text
+from core.context.tokens import first_tokens
 from core.context.untrusted_text import wrap_untrusted
 from core.knowledge.chunk import Chunk
 from core.knowledge.ports import Hit, KnowledgeEntry, KnowledgeStore
@@ -20,7 +20,6 @@ RANK_OFFSET = 60
 HITS_MAX = 100
 FRONT_CHUNKS = 2
 FRONT_SHARE = 4
-_CHARACTERS_PER_TOKEN_MAX = 16
 CUT_TOKENS_MIN = 30
 """A passage that would be truncated to fewer tokens is left out."""
 
@@ -85,21 +84,6 @@ def reciprocal_rank_fusion(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
     return sorted(scores, key=lambda key: -scores[key])
 
 
-def truncate_to_tokens(text: str, tokens_max: int) -> str:
-    """Returns the longest prefix of the text that is within the token limit."""
-    text = text[: tokens_max * _CHARACTERS_PER_TOKEN_MAX]
-    if count_text(text) <= tokens_max:
-        return text
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count_text(text[:middle]) <= tokens_max:
-            low = middle
-        else:
-            high = middle - 1
-    return text[:low]
-
-
 async def _ranked(
     entries: Sequence[KnowledgeEntry], texts: Sequence[str], store: KnowledgeStore, semantics: SemanticSearch | None
 ) -> list[Hit]:
@@ -130,7 +114,7 @@ def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
         chunk = passage.chunk
         if chunk.tokens > room:
             if room >= CUT_TOKENS_MIN:
-                text = truncate_to_tokens(chunk.text, room)
+                text = first_tokens(chunk.text, room)
                 kept.append(replace(passage, chunk=replace(chunk, text=text, tokens=room)))
             break
         kept.append(passage)
@@ -197,18 +181,6 @@ def render_passages(passages: Sequence[Passage], *, chinese: bool, is_conversati
         name = safe_file_name(held[0].entry.name)
         parts.append(words.source.format(name=name))
         parts.append(wrap_untrusted(_body([one.chunk for one in held], words), source=name))
-    return "\n\n".join(parts)
-
-
-def render_texts(texts: Sequence[tuple[str, str]], *, chinese: bool) -> str:
-    """Renders whole texts under their names. Returns "" for no texts."""
-    if not texts:
-        return ""
-    words = _CHINESE if chinese else _ENGLISH
-    parts = [words.heading, words.note]
-    for title, text in texts:
-        name = safe_file_name(title)
-        parts += [words.source.format(name=name), wrap_untrusted(text, source=name)]
     return "\n\n".join(parts)
 
 

@@ -11,7 +11,7 @@ from storage.sql.columns import DatabaseNow
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0025"
+HEAD = "0026"
 """The newest revision, as a constant because importing Alembic takes longer than the rest of the start."""
 
 _WORKER_GONE_SECONDS = 4.0

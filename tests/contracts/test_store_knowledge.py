@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from core.domain.errors import ToolError
 from core.knowledge.chunk import Chunk
-from core.knowledge.ports import HEAD_BYTES, EntryDraft, KnowledgeEntry, Scope
+from core.knowledge.ports import EntryDraft, KnowledgeEntry, Scope
 from core.knowledge.terms import query_terms
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
@@ -30,8 +30,8 @@ def vectors(database: Database) -> SqlKnowledgeVectors:
     return SqlKnowledgeVectors(database)
 
 
-def draft(name: str = "a.txt", content: str = "1", head: str = "head") -> EntryDraft:
-    return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=3, head=head)
+def draft(name: str = "a.txt", content: str = "1") -> EntryDraft:
+    return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=3)
 
 
 def cut(*texts: str) -> list[Chunk]:
@@ -54,12 +54,6 @@ async def test_an_entry_is_read_back_as_it_was_added(knowledge: SqlKnowledge) ->
     assert await knowledge.entries([AGENT]) == (entry,)
     assert await knowledge.chunks(entry.entry_id) == tuple(whole)
     assert await knowledge.chunks(entry.entry_id, first=1, limit=1) == (whole[1],)
-    assert await knowledge.read_beginning(entry.entry_id) == "head"
-
-
-async def test_the_head_keeps_a_hundred_kilobytes_and_no_half_character(knowledge: SqlKnowledge) -> None:
-    entry = await knowledge.add(AGENT, draft(head="a" + "字" * 50_000), cut("x"))
-    assert await knowledge.read_beginning(entry.entry_id) == "a" + "字" * ((HEAD_BYTES - 1) // 3)
 
 
 async def test_the_same_content_again_is_the_same_entry(knowledge: SqlKnowledge) -> None:

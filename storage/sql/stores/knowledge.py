@@ -17,7 +17,7 @@ from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.failpoints import Failpoint
 from core.knowledge.chunk import Chunk
-from core.knowledge.ports import HEAD_BYTES, EntryDraft, Hit, KnowledgeEntry, Scope
+from core.knowledge.ports import EntryDraft, Hit, KnowledgeEntry, Scope
 from core.knowledge.terms import Term, index_terms
 from storage.sql.database import Store, reads, writes
 from storage.sql.full_text import rank_chunks
@@ -56,11 +56,6 @@ class SqlKnowledge(Store):
         rows = chain.from_iterable(_READY.fetch_rows(connection, _place(scope)) for scope in scopes)
         return tuple(sorted(map(_entry_of, rows), key=lambda entry: entry.entry_id, reverse=True))
 
-    @reads
-    def read_beginning(self, connection: Connection, entry_id: str) -> str:
-        statement = select(knowledge_entries.c.head).where(knowledge_entries.c.entry_id == entry_id)
-        return connection.execute(statement).scalar_one_or_none() or ""
-
     @writes(Failpoint("storage.knowledge_rename"))
     def rename(self, connection: Connection, scope: Scope, entry_id: str, name: str) -> None:
         _lock(connection, _of(scope))  # if no entry has the name yet, two entries may still get it
@@ -92,9 +87,8 @@ class SqlKnowledge(Store):
         return read_hits(connection, rank_chunks(connection, terms, entry_ids, limit))
 
 
-_ENTRY_COLUMNS = [column for column in knowledge_entries.c if column.name != "head"]
 _READY = CompiledStatement(
-    select(*_ENTRY_COLUMNS).where(
+    select(knowledge_entries).where(
         knowledge_entries.c.scope_kind == bindparam("kind"),
         knowledge_entries.c.owner_id == bindparam("owner"),
         knowledge_entries.c.is_ready,
@@ -161,8 +155,7 @@ def _begin(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: st
             scope_kind=scope.kind,
             owner_id=scope.owner_id,
             thread_id=thread_id,
-            **to_row(draft, "head"),
-            head=draft.head.encode("utf-8", "replace")[:HEAD_BYTES].decode("utf-8", "ignore"),
+            **to_row(draft),
             tokens=0,
             chunk_count=0,
             is_ready=False,
@@ -186,7 +179,7 @@ def _finish(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: s
     )
     chunk_count, tokens = connection.execute(counted).one()
     values = {"is_ready": True, "chunk_count": int(chunk_count), "tokens": int(tokens)}
-    ready = update(knowledge_entries).where(mine).values(values).returning(*_ENTRY_COLUMNS)
+    ready = update(knowledge_entries).where(mine).values(values).returning(*knowledge_entries.c)
     finished = connection.execute(ready).mappings().one_or_none()
     if finished is None:
         raise ToolError("The thread was deleted while the document was being added.")

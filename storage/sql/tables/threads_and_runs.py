@@ -320,7 +320,6 @@ class PendingAskRow(SQLModel, table=True, defer_build=True):
     answered_by_name: str | None = text_column(None)
     created_at: datetime = timestamp_column()
     answered_at: datetime | None = nullable_timestamp_column()
-    expires_at: datetime | None = nullable_timestamp_column()
 
 
 class RenderingRow(SQLModel, table=True, defer_build=True):

@@ -145,7 +145,6 @@ class KnowledgeEntryRow(SQLModel, table=True, defer_build=True):
     size_bytes: int = Field(default=0, sa_type=BigInteger)
     tokens: int = Field(default=0, sa_type=Integer)
     chunk_count: int = Field(default=0, sa_type=Integer)
-    head: str = text_column()
     is_ready: bool = False
     created_at: datetime = timestamp_column()
 

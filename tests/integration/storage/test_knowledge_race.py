@@ -22,7 +22,7 @@ STATEMENTS = pytest.mark.parametrize(
 
 
 def draft(content: str, name: str = "a.txt") -> EntryDraft:
-    return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=5, head="head")
+    return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=5)
 
 
 @STATEMENTS

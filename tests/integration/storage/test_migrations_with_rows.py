@@ -27,6 +27,9 @@ TEST = Failpoint("test.migrations_with_rows")
 LETTERS = ("a", "b")
 """There are two rows in each table: one with every value, one with NULL wherever it may be."""
 
+DROPPED = frozenset({"knowledge_entry.head", "pending_ask.expires_at"})
+"""Columns that a newer version no longer has."""
+
 Rows = dict[str, list[dict[str, object]]]
 
 
@@ -113,8 +116,9 @@ async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revi
         differences = await database.read(_differences)
     assert differences == []
     for name, held in before.items():
-        kept = [{column: row[column] for column in old} for old, row in zip(held, after[name], strict=True)]
-        assert kept == held, name
+        columns = [column for column in held[0] if f"{name}.{column}" not in DROPPED]
+        old, new = ([[row[column] for column in columns] for row in rows] for rows in (held, after[name]))
+        assert new == old, name
 
 
 def _differences(connection: sa.Connection) -> list[object]:

@@ -2,10 +2,9 @@
 
 import pytest
 
-from core.context.tokens import count_text
 from core.domain.errors import ModelRejected
 from core.knowledge.query_expansion import expand_query, parse_keywords
-from core.knowledge.retrieval import Passage, reciprocal_rank_fusion, retrieve_passages, truncate_to_tokens
+from core.knowledge.retrieval import Passage, reciprocal_rank_fusion, retrieve_passages
 from core.knowledge.semantic_search import SemanticSearch
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
 from tests.integration.core.knowledge.conftest import AGENT, Asked, KnowledgeStage
@@ -119,15 +118,6 @@ async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
         semantics=SemanticSearch(Silent(), vectors),
     )  # fmt: skip
     assert plain == await retrieve_passages([entry, other], ["hh zebra"], store=store, tokens_max=700)
-
-
-def test_a_beginning_is_as_long_as_the_tokens_allow() -> None:
-    text = "words and 数据 " * 5_000
-    cut = truncate_to_tokens(text, 100)
-
-    assert text.startswith(cut)
-    assert count_text(cut) <= 100 < count_text(text[: len(cut) + 4])
-    assert truncate_to_tokens("short", 100) == "short"
 
 
 @pytest.mark.parametrize(

@@ -80,20 +80,9 @@ async def test_what_the_agent_leaves_is_the_threads(stage: KnowledgeStage) -> No
     assert block.count("THREAD") * count_text(f"THREAD {WORDS}") > 3500
 
 
-async def test_the_direct_form_is_newest_first_in_the_same_shares(stage: KnowledgeStage) -> None:
-    await stage.put(AGENT, "old.pdf", *["OLD " + WORDS] * 5)
-    await stage.put(AGENT, "new.pdf", *["NEW " + WORDS] * 5)
-    await stage.put(stage.thread, "mine.pdf", *["MINE " + WORDS] * 40)
-    block = await stage.run_knowledge().direct(tokens_max=4000)
-
-    assert block.index("(new.pdf)") < block.index("(old.pdf)") < block.index("(mine.pdf)")
-    assert block.count("NEW ") == 5
-    assert 3600 < count_text(block) < 4500
-
-
 async def test_no_knowledge_is_no_block(stage: KnowledgeStage) -> None:
     knowledge = stage.run_knowledge()
-    assert (await knowledge.for_prompt("x"), await knowledge.direct(), await knowledge.search("x")) == ("", "", "")
+    assert (await knowledge.for_prompt("x"), await knowledge.search("x")) == ("", "")
 
 
 async def test_a_thread_does_not_see_what_another_agent_or_thread_knows(stage: KnowledgeStage) -> None:
