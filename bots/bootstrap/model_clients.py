@@ -28,13 +28,8 @@ from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
 
-OPENAI_PROTOCOL_PROVIDERS = {
-    "openai/": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "openrouter/": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-}
-"""Providers that are called without litellm.
-
-Maps the prefix of a model name to the provider's base URL and the environment variable of its API key."""
+OPENAI_PROTOCOL_PROVIDERS = {"openai/": "https://api.openai.com/v1", "openrouter/": "https://openrouter.ai/api/v1"}
+"""The base URLs of providers that are called without litellm, by the prefix of a model name."""
 SILENCE_SECONDS = 180.0
 """How long a response may pause, unless it may take even longer to begin."""
 _REASONING_MODEL = re.compile(r"(?:openai/)?(?:o\d|gpt-[5-9]|codex)(?!.*chat)")
@@ -212,24 +207,19 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
     if settings.llm_base_url:
         is_chosen = uses_responses_api(model, settings.llm_base_url, settings)
         return OpenAIChatClient(settings.llm_base_url, own_key, uses_responses_api=is_chosen, silence_seconds=silence)
-    for prefix, (base_url, variable) in OPENAI_PROTOCOL_PROVIDERS.items():
-        if not model.startswith(prefix):
-            continue
-        named = settings.provider_keys.get(variable)
-        key = own_key or (named.get_secret_value() if named else "")
-        if not key:
-            raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
-        return OpenAIChatClient(
-            base_url,
-            key,
-            model_prefix=prefix,
-            uses_responses_api=uses_responses_api(model, base_url, settings),
-            silence_seconds=silence,
-        )
     variable = provider_key_name(model)
     if variable and not own_key and variable not in settings.provider_keys:
         raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
+    for prefix, base_url in OPENAI_PROTOCOL_PROVIDERS.items():
+        if model.startswith(prefix):
+            return OpenAIChatClient(
+                base_url,
+                own_key or keys.get(variable or "", ""),
+                model_prefix=prefix,
+                uses_responses_api=uses_responses_api(model, base_url, settings),
+                silence_seconds=silence,
+            )
     return LiteLLMClient(provider_keys=keys, api_key=own_key, silence_seconds=silence)
 
 

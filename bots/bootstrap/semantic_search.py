@@ -41,9 +41,10 @@ def build_embedding_client(model: str, settings: Settings) -> OpenAIEmbeddingCli
     variable = provider_key_name(model)
     if variable and not own_key and variable not in keys:
         raise ConfigurationError(f"The embedding model {model} needs a key: set {variable} in .env.")
-    for prefix, (base_url, variable) in OPENAI_PROTOCOL_PROVIDERS.items():
+    for prefix, base_url in OPENAI_PROTOCOL_PROVIDERS.items():
         if model.startswith(prefix):
+            key = own_key or keys.get(variable or "", "")
             return OpenAIEmbeddingClient(
-                base_url, own_key or keys[variable], model_prefix=prefix, deadline_seconds=EMBEDDING_DEADLINE_SECONDS
+                base_url, key, model_prefix=prefix, deadline_seconds=EMBEDDING_DEADLINE_SECONDS
             )
     return LiteLLMClient(provider_keys=keys, api_key=own_key, silence_seconds=EMBEDDING_DEADLINE_SECONDS)

@@ -48,7 +48,7 @@ _TOOL: JsonObject = {
 }
 OLLAMA_URL = "http://127.0.0.1:11434/v1"
 _MODEL_LISTS = {
-    **{prefix.rstrip("/"): url for prefix, (url, _) in OPENAI_PROTOCOL_PROVIDERS.items()},
+    **{prefix.rstrip("/"): url for prefix, url in OPENAI_PROTOCOL_PROVIDERS.items()},
     "anthropic": "https://api.anthropic.com/v1",
     "groq": "https://api.groq.com/openai/v1",
     "deepseek": "https://api.deepseek.com",
