@@ -41,8 +41,9 @@ _STEP = re.compile(rf"[0-9]{{6,9}}\.[0-9a-f]{{16}}(\.{_ABSENT})?")
 the file."""
 
 
-async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
-    """Saves a file's content from before its newest edit, and deletes the oldest steps above the limit.
+async def save_undo_step(files: Files, path: str, before: bytes | None) -> str:
+    """Saves a file's content from before its newest edit, and deletes the oldest steps above the limit. Returns "", or
+    a note for the model if that failed. It is not an error, because the edit is made.
 
     `before` is None if the edit created the file.
     """
@@ -50,9 +51,13 @@ async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
     number = 1 + (_number(steps[-1]) if steps else 0)
     after = _digest_of(await _version(files, path))
     name = f"{number:06}.{after}{f'.{_ABSENT}' if before is None else ''}"
-    await files.write(f"{_undo_folder(path)}/{name}", in_one_piece(before or b""))
-    for old in steps[: max(0, len(steps) + 1 - UNDO_STEPS_MAX)]:
-        await files.delete(f"{_undo_folder(path)}/{old}")
+    try:
+        await files.write(f"{_undo_folder(path)}/{name}", in_one_piece(before or b""))
+        for old in steps[: max(0, len(steps) + 1 - UNDO_STEPS_MAX)]:
+            await files.delete(f"{_undo_folder(path)}/{old}")
+    except ToolError as error:
+        return f" undo_edit cannot take this back: {error}"
+    return ""
 
 
 async def undo_newest_edit(files: Files, path: str) -> bool:
@@ -180,15 +185,14 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
             case "create":
                 made = CreateParams(file_path=params.path, file_contents=params.file_text or "")
                 said = await run_create(made, context)
-                await save_undo_step(files, params.path, None)
-                return said
+                return said + await save_undo_step(files, params.path, None)
             case "str_replace":
                 new = params.new_str or ""
                 replaced = ReplaceParams(file_path=params.path, old_str=params.old_str or "", new_str=new)
                 edit = await edit_text(context, params.path, lambda text: replace_once(text, replaced))
-                await save_undo_step(files, params.path, edit.before)
+                note = await save_undo_step(files, params.path, edit.before) + preview_note(params.path, context)
                 shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
-                return f"Edited {params.path} at line {edit.line}.{preview_note(params.path, context)}\n{shown}"
+                return f"Edited {params.path} at line {edit.line}.{note}\n{shown}"
             case "insert":
                 at, new = params.insert_line or 0, (params.new_str or "").removesuffix("\n")
 
@@ -204,9 +208,9 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
                 if known is None and at:
                     raise ToolError("View the file first: insert_line is the number of a line that you have seen.")
                 edit = await edit_text(context, params.path, insert, known=known if known and at else "")
-                await save_undo_step(files, params.path, edit.before)
+                note = await save_undo_step(files, params.path, edit.before)
                 shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
-                return f"Edited {params.path} after line {at}.\n{shown}"
+                return f"Edited {params.path} after line {at}.{note}\n{shown}"
             case "undo_edit":
                 if await undo_newest_edit(files, params.path):
                     return f"Took back the newest edit of {params.path}."

@@ -184,6 +184,19 @@ async def test_each_file_has_its_own_way_back_with_so_many_steps(bench: Bench) -
     assert "no edit" in await editor.refuses("undo_edit", "b.txt")
 
 
+async def test_an_edit_that_cannot_be_taken_back_is_made_and_says_so(bench: Bench) -> None:
+    editor = Editor(bench)
+    await bench.put(".undo", b"a file where the folder should be")
+    for arguments in (
+        {"command": "create", "file_text": "one\n"},
+        {"command": "str_replace", "old_str": "one", "new_str": "two"},
+        {"command": "insert", "insert_line": 0, "new_str": "zero"},
+    ):
+        assert "undo_edit cannot take this back: " in await bench.output("str_replace_editor", path="a", **arguments)
+    assert await bench.get("a") == b"zero\ntwo\n"
+    assert "no edit" in await editor.refuses("undo_edit", "a")
+
+
 async def test_what_a_command_needs_is_asked_for(bench: Bench) -> None:
     await bench.put("a.txt", b"x")
     editor = Editor(bench)
