@@ -22,14 +22,14 @@ class Check:
     remedy: str = ""
 
 
-def in_thread(subject: str, check: Callable[[], Finding | tuple[Finding, ...]], remedy: str = "") -> Check:
+def in_thread(subject: str, check: Callable[[], Finding | tuple[Finding, ...]]) -> Check:
     """Wraps a blocking check so that it runs in a thread."""
 
     async def run() -> tuple[Finding, ...]:
         found = await asyncio.to_thread(check)
         return (found,) if isinstance(found, Finding) else found
 
-    return Check(subject, run, "the check", remedy)
+    return Check(subject, run, "the check")
 
 
 async def run_in_parallel(checks: Sequence[Check], *, seconds: float = REPORT_SECONDS) -> tuple[Finding, ...]:

@@ -81,8 +81,8 @@ class KnowledgeStore(Protocol):
         """Removes the entry with its chunks and embeddings. Returns False if the scope has no such entry."""
         ...
 
-    async def chunks(self, entry_id: str, *, first: int = 0, limit: int | None = None) -> tuple[Chunk, ...]:
-        """Returns chunks in document order, starting at number `first`."""
+    async def chunks(self, entry_id: str, *, limit: int | None = None) -> tuple[Chunk, ...]:
+        """Returns the chunks, or the first of them, in document order."""
         ...
 
     async def search(self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int) -> tuple[Hit, ...]:

@@ -63,15 +63,13 @@ class ApiRefused(ToolError):
 class Request:
     """A request with at most one of `body` (sent as JSON) and `form` (its bytes values are sent as files).
 
-    `headers` override those of the service. `is_repeatable`: repeating the request after an unclear failure is safe.
-    """
+    `is_repeatable`: repeating the request after an unclear failure is safe."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     body: JsonValue = None
     form: Mapping[str, str | bytes] | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     is_repeatable: bool = True
 
 
@@ -134,7 +132,7 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
                 f"{api.url}{request.path}",
                 params=request.query or None,
                 data=payload,
-                headers={hdrs.USER_AGENT: USER_AGENT, **api.headers, **request.headers},
+                headers={hdrs.USER_AGENT: USER_AGENT, **api.headers},
                 allow_redirects=False,  # so that the key is sent only to the host that the operator configured
             ) as response,
         ):

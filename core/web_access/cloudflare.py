@@ -50,7 +50,6 @@ class Deployment:
 
     url: str
     version_url: str
-    uploaded: int
 
 
 class _Project(BaseModel):
@@ -91,18 +90,18 @@ class CloudflarePages:
             request = Request(method="POST", path=projects, body=body, is_repeatable=False)
             found = await request_json(self.api, request)
         host = parse_answer(found, _Answer[_Project], self.api).result.subdomain
-        uploaded = await self._upload(f"{projects}/{project}", files)
+        await self._upload(f"{projects}/{project}", files)
         manifest = json.dumps({one.path: one.key for one in files})
         form = {"manifest": manifest, "branch": BRANCH, **rules}
         version_url = await self._publish(f"{projects}/{project}/deployments", form)
-        return Deployment(url=f"https://{host}", version_url=version_url, uploaded=uploaded)
+        return Deployment(url=f"https://{host}", version_url=version_url)
 
     async def _publish(self, path: str, form: Mapping[str, str | bytes]) -> str:
         request = Request(method="POST", path=path, form=form, is_repeatable=False)
         return parse_answer(await request_json(self.api, request), _Answer[_Deployed], self.api).result.url
 
-    async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
-        """Uploads the files that Cloudflare does not have yet, and returns their number."""
+    async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> None:
+        """Uploads the files that Cloudflare does not have yet."""
         told = await request_json(self.api, Request(method="GET", path=f"{project_path}/upload-token"))
         token = parse_answer(told, _Answer[_Token], self.api).result.jwt
         api = replace(self.api, headers={"Authorization": f"Bearer {token}"})
@@ -117,7 +116,6 @@ class CloudflarePages:
         for batch in _batches(wanted):
             await request_json(api, Request(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)]))
         await request_json(api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes))
-        return len(wanted)
 
 
 def _batches(files: Sequence[SiteFile]) -> Iterator[list[SiteFile]]:

@@ -69,12 +69,10 @@ class SqlKnowledge(Store):
         return connection.execute(statement).rowcount > 0
 
     @reads
-    def chunks(
-        self, connection: Connection, entry_id: str, *, first: int = 0, limit: int | None = None
-    ) -> tuple[Chunk, ...]:
+    def chunks(self, connection: Connection, entry_id: str, *, limit: int | None = None) -> tuple[Chunk, ...]:
         statement = (
             select(*CHUNK_COLUMNS)
-            .where(knowledge_chunks.c.entry_id == entry_id, knowledge_chunks.c.number >= first)
+            .where(knowledge_chunks.c.entry_id == entry_id)
             .order_by(knowledge_chunks.c.number)
             .limit(limit)
         )
