@@ -12,29 +12,33 @@ from pydantic import JsonValue
 from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, Message
 
-IMAGE_TOKENS = 85
+LOW_TOKENS = 85
 TILE_TOKENS = 170
 TILE_PIXELS = 512
 LONG_SIDE_PIXELS = 2048
 SHORT_SIDE_PIXELS = 768
 UNKNOWN_TOKENS = 1024
+UNKNOWN_SIZE = (1024, 1024)
 HEAD_CHARACTERS = 64 * 1024
 _PIXELS_MAX = 100_000
 _NO_SIZE = frozenset((0xC4, 0xC8, 0xCC))
 """JPEG markers in the range of the frame headers that are not frame headers (ITU T.81, table B.1)."""
 
 
-def image_tokens(size: tuple[int, int] | None) -> int:
+def image_tokens(size: tuple[int, int] | None, detail: str = "auto") -> int:
     """Returns the token count of an image by OpenAI's rule.
 
-    The image is scaled so that its short side has 768 pixels and its long side at most 2048 pixels, and costs 85 tokens
-    plus 170 for each tile of 512 by 512 pixels. `size` is the width and height in pixels, or None if unknown."""
-    if size is None:
+    In low detail, an image costs 85 tokens. Otherwise it is scaled so that its short side has 768 pixels and its long
+    side at most 2048 pixels, and costs 85 tokens plus 170 for each tile of 512 by 512 pixels. `size` is the width and
+    height in pixels, or None if unknown."""
+    if detail == "low":
+        return LOW_TOKENS
+    if size is None and detail != "high":
         return UNKNOWN_TOKENS
-    width, height = size
+    width, height = size or UNKNOWN_SIZE
     scale = min(SHORT_SIDE_PIXELS / min(width, height), LONG_SIDE_PIXELS / max(width, height))
     tiles = math.ceil(width * scale / TILE_PIXELS) * math.ceil(height * scale / TILE_PIXELS)
-    return IMAGE_TOKENS + TILE_TOKENS * tiles
+    return TILE_TOKENS * tiles + LOW_TOKENS
 
 
 def data_url_image_size(url: str) -> tuple[int, int] | None:
@@ -227,8 +231,10 @@ def _count_part(part: JsonValue) -> int:
     image = part.get("image_url")
     if image is None:
         return _count_value(part.get("text"))
-    url = image.get("url") if isinstance(image, dict) else image
-    return image_tokens(data_url_image_size(url) if isinstance(url, str) else None)
+    shown: JsonObject = image if isinstance(image, dict) else {"url": image}
+    url, detail = shown.get("url"), shown.get("detail") or part.get("detail")
+    size = data_url_image_size(url) if isinstance(url, str) else None
+    return image_tokens(size, str(detail or "auto"))
 
 
 def _count_call(call: JsonValue) -> int:

@@ -54,11 +54,20 @@ def test_more_text_costs_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "tokens"),
-    [(None, 1024), ((1024, 1024), 765), ((2048, 4096), 1105), ((512, 512), 765), ((1920, 1080), 1105)],
+    ("size", "detail", "tokens"),
+    [
+        (None, "low", 85),
+        ((4000, 4000), "low", 85),
+        (None, "auto", 1024),
+        (None, "high", 765),
+        ((1024, 1024), "high", 765),
+        ((2048, 4096), "high", 1105),
+        ((512, 512), "auto", 765),
+        ((1920, 1080), "auto", 1105),
+    ],
 )
-def test_pictures_are_counted_by_tiles(size: tuple[int, int] | None, tokens: int) -> None:
-    assert image_tokens(size) == tokens
+def test_pictures_are_counted_by_tiles(size: tuple[int, int] | None, detail: str, tokens: int) -> None:
+    assert image_tokens(size, detail) == tokens
 
 
 def test_a_picture_of_any_shape_has_a_bounded_price() -> None:
@@ -77,6 +86,11 @@ def test_the_size_is_read_from_the_file() -> None:
     assert data_url_image_size("data:image/png;base64,###") is None
     assert data_url_image_size("data:image/png;base64,éé==") is None
     assert data_url_image_size("https://example.org/a.png") is None
+
+
+def test_the_detail_inside_the_image_url_counts() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
+    assert count_message({"role": "user", "content": [image]}) == 4 + 85
 
 
 def test_calls_and_names_are_counted() -> None:
