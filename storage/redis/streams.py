@@ -148,15 +148,14 @@ class RedisStreams:
                     for _entry_id, fields in entries:
                         for listener in tuple(self._listeners.get(stream, ())):
                             listener.on_entry(fields)
-            except Exception as error:  # whatever it is, the process has no other reader
-                if not failures:
-                    log.warning("redis is unreachable, retrying: %r", error)
-                failures += 1
-                await asyncio.sleep(backoff_seconds(failures, first=PAUSE_SECONDS, most=PAUSE_SECONDS_MAX))
-            else:
                 if failures:
                     log.warning("redis is back")
                     for listeners in tuple(self._listeners.values()):
                         for listener in tuple(listeners):
                             listener.on_gap()
                 failures = 0
+            except Exception as error:  # whatever it is, the process has no other reader
+                if not failures:
+                    log.warning("redis is unreachable, retrying: %r", error)
+                failures += 1
+                await asyncio.sleep(backoff_seconds(failures, first=PAUSE_SECONDS, most=PAUSE_SECONDS_MAX))
