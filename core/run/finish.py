@@ -14,6 +14,7 @@ from core.run.deps import RunDeps
 from core.run.history_repair import RepairContext, repair_history
 from core.run.recorder import RunRecorder
 from core.stores import REPLY_ORDINALS, DeliveryDraft, RunResult
+from core.tools.pictures import is_web_url
 from core.tools.tool import ToolContext, ToolSet
 
 DRAWING_TOOL = "image_edit_or_generate"
@@ -60,7 +61,7 @@ def delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDra
     """Returns the deliveries of the reply's text and one for each attached file. Attached links are added to the text.
     `earlier_replies` is the number of replies that the run has already left."""
     start = earlier_replies * REPLY_ORDINALS
-    links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
+    links = [one for one in reply.attachments if is_web_url(one)]
     paths = [one for one in reply.attachments if one not in links]
     first, last = reply.parts
     text = "\n".join([last, *links]).strip()

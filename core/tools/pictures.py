@@ -23,7 +23,7 @@ _LIMITS = DownloadLimits(bytes_max=IMAGE_BYTES_MAX)
 
 
 def is_web_url(place: str) -> bool:
-    """Returns whether a picture's place is a web address and not a workspace path."""
+    """Returns whether the place of a picture or an attachment is a web address and not a workspace path."""
     return place.lower().startswith(("http://", "https://"))
 
 
@@ -67,16 +67,17 @@ def _reach(place: str, kind: ReachKind) -> Reach:
     return Reach("spends") if kind == "spends" else STAYS
 
 
+def _validated_place(value: str) -> str:
+    return value.strip() if is_web_url(value.strip()) else validated_workspace_path(value)
+
+
 class SeeParams(BaseModel):
     """Look at a picture (JPEG, PNG, GIF or WebP, at most 10 MB). You see the newest pictures from the next turn on:
     say in words what matters about them."""
 
     file_path: str = Field(min_length=1, max_length=4096, description="Path relative to /workspace, or a web address.")
 
-    @field_validator("file_path")
-    @classmethod
-    def _relative(cls, value: str) -> str:
-        return value.strip() if is_web_url(value.strip()) else validated_workspace_path(value)
+    _relative = field_validator("file_path")(_validated_place)
 
 
 async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
@@ -122,9 +123,7 @@ class DrawParams(BaseModel):
     @field_validator("image_path")
     @classmethod
     def _relative(cls, value: str | None) -> str | None:
-        if value is None or not value.strip():
-            return None
-        return value.strip() if is_web_url(value.strip()) else validated_workspace_path(value)
+        return _validated_place(value) if value and value.strip() else None
 
     @model_validator(mode="after")
     def _has_picture(self) -> "DrawParams":

@@ -12,6 +12,7 @@ from core.domain.call_consent import STAYS
 from core.domain.errors import RunError, ToolError
 from core.domain.json import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts
+from core.tools.pictures import is_web_url
 from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput, ToolSet
 from core.tools.workspace.charts import draw_charts
 from core.tools.workspace.paths import workspace_path
@@ -46,7 +47,7 @@ async def check_attachments(attachments: tuple[str, ...], context: ToolContext) 
     If no sandbox is available, nothing is checked here, and the delivery later reports missing files in the
     thread.
     """
-    paths = [one for one in attachments if not one.startswith(("http://", "https://"))]
+    paths = [one for one in attachments if not is_web_url(one)]
     if not paths:
         return attachments
     try:

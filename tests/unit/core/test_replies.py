@@ -43,6 +43,14 @@ async def test_a_long_text_beside_a_question_is_a_message_of_its_own() -> None:
     assert (question.slot, question.body["text"]) == ("ask", "Which colour?")
 
 
+async def test_attached_addresses_are_added_to_the_text() -> None:
+    reply = await ended_with(
+        "complete", '{"text": "Done.", "attachments": "HTTPS://a.example/x, https://b.example/"}', ""
+    )
+    (answer,) = delivery_drafts(reply)
+    assert answer.body == {"text": "Done.\nHTTPS://a.example/x\nhttps://b.example/"}
+
+
 @pytest.mark.parametrize(
     ("beside", "text", "shown"),
     [
