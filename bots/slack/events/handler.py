@@ -225,13 +225,11 @@ class EventHandler:
         """Handles a submitted form. Returns the acknowledgement for Slack."""
         if get_text(payload, "type") != "view_submission":
             return None
-        with acknowledging():
-            return await self._shortcuts.submit_form(payload, await self._context_of(payload))
+        return await self._shortcuts.submit_form(payload, await self._context_of(payload))
 
     async def on_command(self, payload: JsonObject) -> JsonObject:
         """Handles a slash command. Returns the acknowledgement for Slack."""
-        with acknowledging():
-            return await self._shortcuts.run_command(payload, await self._context_of(payload))
+        return await self._shortcuts.run_command(payload, await self._context_of(payload))
 
     async def _context_of(self, payload: JsonObject) -> ParseContext:
         person_id = get_text(payload, "user", "id") or get_text(payload, "user_id")

@@ -51,7 +51,9 @@ MISTYPED = (
     "There is no command `{}`. Did you mean `{}`? To ask me for something, write a few more words. `help` lists the "
     "commands."
 )
-ANSWER_SECONDS_MAX = 2.0
+ANSWER_SECONDS_MAX = 1.5
+"""How long an acknowledgement waits for the outcome, after the look-up of the user's name."""
+OPEN_SECONDS_MAX = 2.0
 POST_SECONDS = 1.0
 _CLOSED_CODES = ("not_in_channel", "channel_not_found", "is_archived")
 OPEN = Failpoint("slack.open_form")
@@ -65,7 +67,8 @@ Take = Callable[[UserAction], Awaitable[tuple[UserAction, Outcome]]]
 
 @dataclass(frozen=True, slots=True)
 class Shortcuts:
-    """Answers shortcuts, forms and commands of one workspace, each within the time that Slack allows.
+    """Answers shortcuts, forms and commands of one workspace, each within the time that Slack allows. The work for a
+    form or command has no deadline itself.
 
     `admits` returns whether the person has access. It is called before anything is posted in the person's name."""
 
@@ -96,7 +99,7 @@ class Shortcuts:
         body: JsonObject = {"trigger_id": get_text(payload, "trigger_id"), "view": view}
         try:
             with OPEN, waiting_at_most(POST_SECONDS):
-                async with asyncio.timeout(seconds_left(ANSWER_SECONDS_MAX)):
+                async with asyncio.timeout(seconds_left(OPEN_SECONDS_MAX)):
                     await self.client.write("views.open", body)
         except (SurfaceError, TimeoutError) as error:
             log.warning("slack: a form was not opened: %s", error or type(error).__name__)
@@ -201,7 +204,7 @@ class Shortcuts:
         Work that takes too long for the acknowledgement is not cancelled, because that could leave it half done. An
         empty outcome is returned for it, and the notice of its own outcome is sent to the user's direct messages."""
         pending = spawn(_find_outcome(work), name="slack interaction")
-        await asyncio.wait({pending}, timeout=seconds_left(ANSWER_SECONDS_MAX))
+        await asyncio.wait({pending}, timeout=ANSWER_SECONDS_MAX)
         if pending.done():
             return pending.result()
         self.tell_privately(user, pending)

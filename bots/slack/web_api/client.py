@@ -42,33 +42,22 @@ from core.web_access.guard import is_loopback
 
 ACKNOWLEDGE_SECONDS = 2.5
 """Slack requires an acknowledgement within 3 s. The rest of that time is for storing the payload."""
-
-
-@dataclass(slots=True)
-class _Deadline:
-    at: float
-
-
-_deadline: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
+_look_up_until: ContextVar[float] = ContextVar("look_up_until", default=math.inf)
 
 
 @contextmanager
 def acknowledging() -> Generator[None]:
-    """Context manager: all lookups inside the block end before Slack's deadline for the acknowledgement. After the
-    block, the deadline no longer applies, so tasks that the block started can continue."""
-    deadline = _Deadline(time.monotonic() + ACKNOWLEDGE_SECONDS)
-    token = _deadline.set(deadline)
+    """Context manager: all lookups inside the block end before Slack's deadline for the acknowledgement."""
+    token = _look_up_until.set(time.monotonic() + ACKNOWLEDGE_SECONDS)
     try:
         yield
     finally:
-        _deadline.reset(token)
-        deadline.at = math.inf
+        _look_up_until.reset(token)
 
 
 def seconds_left(seconds_max: float) -> float:
     """Returns how long a lookup may take: `seconds_max`, or less inside `acknowledging`."""
-    deadline = _deadline.get()
-    return seconds_max if deadline is None else max(0.0, min(seconds_max, deadline.at - time.monotonic()))
+    return max(0.0, min(seconds_max, _look_up_until.get() - time.monotonic()))
 
 
 class IdempotentCallRetry(AsyncRetryHandler):
