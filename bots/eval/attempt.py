@@ -38,6 +38,7 @@ class Attempted:
 
     task: Task
     stage: DemoEnvironment
+    platform: SimulatedPlatform
     channel_id: str
     thread_id: str = ""
     message_ids: list[str] = field(default_factory=list[str])
@@ -48,10 +49,6 @@ class Attempted:
     @property
     def conversations(self) -> Conversations:
         return self.stage.program.parts.stores.conversations
-
-    @property
-    def platform(self) -> SimulatedPlatform:
-        return self.stage.slack if self.task.platform == "slack" else self.stage.discord
 
     async def snapshot(self) -> ThreadSnapshot | None:
         if self.task.platform == "slack":
@@ -113,7 +110,7 @@ async def attempt_task(task: Task, stage: DemoEnvironment) -> Attempt:
     """Plays the task once, in the channel with the task's name, and checks the final state."""
     platform = stage.slack if task.platform == "slack" else stage.discord
     channel_id = next(one.channel_id for one in platform.view().channels if one.name.lstrip("#") == task.name)
-    attempted = Attempted(task=task, stage=stage, channel_id=channel_id)
+    attempted = Attempted(task=task, stage=stage, platform=platform, channel_id=channel_id)
     started = time.monotonic()
     trouble: list[str] = []
     try:
