@@ -13,7 +13,7 @@ from core.domain.events import ActivityChanged
 from core.domain.json import JsonObject
 from core.domain.messages import Message
 from core.domain.sources import read_now
-from core.ports import BrowserResult
+from core.ports import BrowserResult, PageState
 from core.tools.tool import Effect, ParamsT, Tool, ToolContext, ToolOutput
 
 ACTION_SECONDS = 75.0
@@ -54,8 +54,8 @@ def browser_tool(
         if announcement:
             await announce_element(context, announcement, arguments["index"])
         seconds = within_seconds(params)
-        seen = await perform_action(context, action, within_seconds=seconds, **arguments)
-        return page_output(seen, context)
+        seen, state = await perform_action(context, action, within_seconds=seconds, **arguments)
+        return page_output(seen, state, context)
 
     def fill_in(params: ParamsT) -> str:
         values = {name: clean_line(str(value), 60) for name, value in params.model_dump().items()}
@@ -85,24 +85,23 @@ def reach_of_address(url: str) -> Reach:
 
 async def perform_action(
     context: ToolContext, action: str, *, within_seconds: float = ACTION_SECONDS, **arguments: object
-) -> BrowserResult:
-    """Performs a browser action. Raises ToolError if the browser has no page to show."""
+) -> tuple[BrowserResult, PageState]:
+    """Performs a browser action. Returns its result and the state of the page. Raises ToolError without a page."""
     browser = (await context.sandbox()).browser
     told = {name: value for name, value in arguments.items() if isinstance(value, str | int | bool)}
     seen = await browser.act(action, {**told}, timeout_seconds=within_seconds)
     if seen.state is None:
         raise ToolError(seen.error or "The browser did not do this.")
-    return seen
+    return seen, seen.state
 
 
-def page_output(seen: BrowserResult, context: ToolContext, *, message: str | None = None) -> ToolOutput:
+def page_output(
+    seen: BrowserResult, state: PageState, context: ToolContext, *, message: str | None = None
+) -> ToolOutput:
     """Returns the tool output for a browser result.
 
     The page state, with its screenshot, is attached as a separate message.
     """
-    state = seen.state
-    if state is None:
-        raise ToolError(seen.error or "The browser did not do this.")
     output: JsonObject = {
         "message": seen.said if message is None else message,
         "url": clean_line(state.url, URL_CHARACTERS_MAX),

@@ -71,17 +71,17 @@ class ReadPageParams(BaseModel):
 
 
 async def run_read_page(params: ReadPageParams, context: ToolContext) -> ToolOutput:
-    seen = await perform_action(context, "read_page")
-    if seen.error is not None or seen.state is None:
-        return page_output(seen, context)
+    seen, state = await perform_action(context, "read_page")
+    if seen.error is not None:
+        return page_output(seen, state, context)
     text = seen.said
     piece = first_tokens(text[params.start : params.start + READ_CHARACTERS_MAX], READ_TOKENS_MAX)
     end = params.start + len(piece)
-    source = clean_line(seen.state.url, 300)
+    source = clean_line(state.url, 300)
     told = wrap_untrusted(piece, source=source) if piece else "[there is no text at this place]"
     if len(text) > end:
         told += f"\n[{len(text) - end} characters more; read on with start={end}]"
-    return page_output(seen, context, message=told)
+    return page_output(seen, state, context, message=told)
 
 
 class ExtractContentParams(BaseModel):
@@ -91,21 +91,21 @@ class ExtractContentParams(BaseModel):
 
 
 async def run_extract_content(params: ExtractContentParams, context: ToolContext) -> ToolOutput:
-    seen = await perform_action(context, "read_page")
-    if seen.error is not None or seen.state is None:
-        return page_output(seen, context)
+    seen, state = await perform_action(context, "read_page")
+    if seen.error is not None:
+        return page_output(seen, state, context)
     text = seen.said.encode()
 
     async def pieces() -> AsyncIterator[bytes]:
         yield text
 
     # without the "#", an address that ends in .csv would be parsed as a table
-    name = f"{clean_line(seen.state.url, 300)}#"
+    name = f"{clean_line(state.url, 300)}#"
     try:
         answer = await run_knowledge(context).answer(name, pieces(), params.goal)
     except DocumentError as error:
         raise ToolError(f"The page: {error}") from error
-    return page_output(seen, context, message=answer.text_for_model())
+    return page_output(seen, state, context, message=answer.text_for_model())
 
 
 class ScreenshotParams(FilePathParams):
