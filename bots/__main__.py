@@ -58,9 +58,9 @@ def up(
     settings = _load_settings()
     with _paused_garbage_collection():
         from bots.bootstrap.program import serve
-        from bots.setup.doctor import find_late
+        from bots.setup.doctor import find_late_problems
 
-    work = serve(settings, with_worker=worker, find_late=find_late)
+    work = serve(settings, with_worker=worker, find_late=find_late_problems)
     _run(work, exit_seconds=settings.exit_seconds)
 
 
@@ -121,13 +121,13 @@ def evaluate(
     settings = _load_settings(out.absolute() / "eval.log")
     with _requires_simulator("The evaluation"):
         from bots.eval.runner import EvalOptions, compare_results, run_eval
-        from bots.eval.task_from_thread import record_thread
+        from bots.eval.task_from_thread import write_thread_as_task
 
     if compare is not None:
         print("\n".join(compare_results(*compare, out)))
         return
     if record:
-        print(f"Written to {_run(record_thread(settings, record, out))}.")
+        print(f"Written to {_run(write_thread_as_task(settings, record, out))}.")
         return
     options = EvalOptions(
         model=model,
@@ -200,7 +200,7 @@ def list_hooks() -> None:
     settings = _load_settings()
     from bots.setup import hooks as commands
 
-    print(_run(commands.describe_hooks(settings)))
+    print(_run(commands.list_hooks(settings)))
 
 
 @hooks.command("add")
@@ -299,11 +299,11 @@ def doctor(
 ) -> None:
     """Try every key, server and limit, and name a remedy for each problem. Exit code 1: something is wrong."""
     from bots.settings import process_environment
-    from bots.setup.doctor import list_settings, run_checks
+    from bots.setup.doctor import list_setting_defaults, run_checks
     from bots.setup.findings import print_findings
 
     if settings:
-        print("\n".join(list_settings()))
+        print("\n".join(list_setting_defaults()))
         return
     findings = _run(run_checks(Path(".env"), is_offline=offline))
     with_color = sys.stdout.isatty() and not process_environment().get("NO_COLOR")
@@ -360,10 +360,10 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
     lines = [format_feedback(one) for one in found]
     if export is not None:
         with _requires_simulator("The export"):
-            from bots.eval.task_from_thread import record_thread
+            from bots.eval.task_from_thread import write_thread_as_task
         for thread_id in dict.fromkeys(one.thread_id for one in found):
             try:
-                lines.append(f"Written to {await record_thread(settings, thread_id, export)}.")
+                lines.append(f"Written to {await write_thread_as_task(settings, thread_id, export)}.")
             except ConfigurationError as error:
                 lines.append(f"Thread {thread_id} was not written: {error}")
     return lines
@@ -372,12 +372,12 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
 def _load_settings(log_file: Path | None = None) -> "Settings":
     """Loads the settings and begins to log: to stderr, or to a file, whose path may be relative to the data folder."""
     from bots.observability.logs import configure_logging, log_uncaught_errors
-    from bots.settings import load_process_settings, secret_values
+    from bots.settings import load_process_settings, settings_secrets
     from core.failpoints import arm
 
     settings = load_process_settings()
     file = settings.data_dir / log_file if log_file else None
-    configure_logging(settings.log_level, secret_values(settings), settings.log_format, file=file)
+    configure_logging(settings.log_level, settings_secrets(settings), settings.log_format, file=file)
     log_uncaught_errors(file)
     try:
         arm(settings.failpoints)

@@ -19,12 +19,12 @@ from pydantic import SecretStr
 
 from bots.bootstrap.model_clients import without_models_that_lack_a_key
 from bots.bootstrap.program import run_program
-from bots.delivery.outbox import require_file
+from bots.delivery.outbox import require_workspace_file
 from bots.delivery.run_view import RunView, apply_event
-from bots.inbound.commands.commands_in_words import read_word
+from bots.inbound.commands.commands_in_words import read_yes_no_stop
 from bots.settings import Settings
 from bots.web.deps import WebDeps
-from bots.web.upload_spool import TooLarge, store_upload
+from bots.web.upload_spool import UploadTooLarge, store_upload
 from core.domain.actions import AskAnswered, IncomingMessage, StoredAction
 from core.domain.errors import ConfigurationError, RunError, ToolError
 from core.domain.events import (
@@ -39,7 +39,7 @@ from core.domain.events import (
 from core.domain.ids import new_id
 from core.domain.outside_text import safe_file_name, without_control_characters
 from core.domain.threads import Address, Ask, IncomingFile, Person, Reply, Thread
-from core.run.event_replay import follow
+from core.run.event_replay import follow_events
 from core.tasks import cancel, spawn, spawn_awaited, wait_for_first
 
 HELP = "/attach FILE sends a file along, /new begins another conversation, /quit leaves. Ctrl-C stops the agent."
@@ -186,7 +186,7 @@ class _Chat:
                 stored, size = await store_upload(
                     self._api.spool_folder, _pieces(path), bytes_max=self._api.upload_bytes_max
                 )
-            except (OSError, TooLarge) as error:
+            except (OSError, UploadTooLarge) as error:
                 why = getattr(error, "strerror", "") or f"it has more than {self._api.upload_bytes_max // 2**20} MB"
                 self.write_line(f"{path} cannot be attached: {why}.")
                 continue
@@ -215,7 +215,7 @@ class _Chat:
         self._run_id = run_id
         self._stopping.clear()
         view, thread = RunView(), self._thread
-        events = follow(run_id, None, conversations=self._api.conversations, bus=self._api.bus)
+        events = follow_events(run_id, None, conversations=self._api.conversations, bus=self._api.bus)
         async with aclosing(events):
             async for group in events:
                 for one in group:
@@ -265,7 +265,7 @@ class _Chat:
             self.write_line(attachment)
             return
         try:
-            sandbox, path, size = await require_file(attachment, thread.thread_id, self._api.sandboxes)
+            sandbox, path, size = await require_workspace_file(attachment, thread.thread_id, self._api.sandboxes)
             content = sandbox.files.read(path, length=size)
             saved = await _write_new(safe_file_name(path), content)
         except (RunError, ToolError, OSError) as error:
@@ -310,7 +310,7 @@ class _Chat:
 def _meant_option(text: str, ask: Ask | None) -> str | None:
     """Returns the option that the text names by its number or its words, or as a yes or no to an approval."""
     choices = ask.choices if ask else ()
-    if ask and ask.kind == "approval" and (word := read_word(text)) in ("yes", "no"):
+    if ask and ask.kind == "approval" and (word := read_yes_no_stop(text)) in ("yes", "no"):
         return choices[0 if word == "yes" else -1]
     wanted = text.strip().casefold()
     if wanted.isdecimal() and 1 <= int(wanted[:4]) <= len(choices):

@@ -7,7 +7,7 @@ import logging
 from bots.bootstrap.program import run_program
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.observability.logs import configure_logging
-from bots.settings import Settings, load_process_settings, load_settings, process_environment, secret_values
+from bots.settings import Settings, load_process_settings, load_settings, process_environment, settings_secrets
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxProvider
 from storage.memory.run_queue import MemoryRunQueue
@@ -122,7 +122,7 @@ class _RunRecord:
 
 def _load_settings() -> Settings:
     settings = load_process_settings()
-    configure_logging(settings.log_level, secret_values(settings), settings.log_format)
+    configure_logging(settings.log_level, settings_secrets(settings), settings.log_format)
     if not settings.database_url.startswith("postgres"):
         raise ConfigurationError(SHARED_DATABASE_REQUIRED)
     return settings

@@ -37,7 +37,7 @@ async def stream_with_charge(
                     charge(model, estimate_usage(request, "".join(read)))
                     read.clear()
                 model = delta.model or model
-                if written := written_text(delta):
+                if written := text_written_in(delta):
                     read.append(written)
                 if isinstance(delta, ModelFinished):
                     usage = delta.usage
@@ -49,7 +49,7 @@ async def stream_with_charge(
             charge(model, estimate_usage(request, "".join(read)))
 
 
-def written_text(delta: ModelDelta) -> str:
+def text_written_in(delta: ModelDelta) -> str:
     """Returns what the model wrote in this part of its response: text, thinking or arguments."""
     match delta:
         case TextDelta(text=text) | ThinkingDelta(text=text) | ToolCallDelta(arguments=text):

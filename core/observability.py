@@ -87,5 +87,5 @@ def set_log_context(**log_context: str) -> None:
     _marks.set({**_marks.get(), **log_context})
 
 
-def log_context() -> Mapping[str, str]:
+def get_log_context() -> Mapping[str, str]:
     return _marks.get()

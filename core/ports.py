@@ -330,7 +330,7 @@ class Sandbox(Protocol):
         """Connects to a port on the sandbox's loopback address. Raises ToolError if no program listens on the port."""
         ...
 
-    async def link(self, port: int) -> str | None:
+    async def find_port_url(self, port: int) -> str | None:
         """Returns the URL of the port at the sandbox's provider, or None if there is none. The URL works for everyone
         who has it."""
         ...
@@ -357,7 +357,7 @@ class SandboxProvider(Protocol):
         sentence for the user and the technical facts in `detail`."""
         ...
 
-    def end_hold(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         """Notes that the thread's run has ended, so that its files can be saved and the sandbox stopped to make room.
         Returns immediately; failures are logged."""
         ...
@@ -469,7 +469,7 @@ class ChatHistory(Protocol):
         A message is None if the bot cannot read it, or if the person might not be allowed to. Raises SurfaceError."""
         ...
 
-    def sent_at(self, message_ref: str) -> datetime:
+    def parse_sent_at(self, message_ref: str) -> datetime:
         """Returns when the message was sent. Raises ValueError if this is no message id."""
         ...
 
@@ -495,7 +495,7 @@ class RunQueue(Protocol):
 
     async def put(self, run_id: str) -> None: ...
 
-    async def claim(self) -> str:
+    async def get(self) -> str:
         """Waits for the next run id and returns it."""
         ...
 

@@ -80,12 +80,12 @@ class Inbox(InboundCursors, Protocol):
         """
         ...
 
-    async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
+    async def claim_key(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
         """Claims a key for an event that is not input, for example a command, and records the entry `act` in the audit
         log. Returns False, and records nothing, if the key was claimed before."""
         ...
 
-    async def is_claimed(self, dedupe_key: str) -> bool: ...
+    async def is_key_claimed(self, dedupe_key: str) -> bool: ...
 
     async def joined_threads(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]:
         """Returns the bound threads of a workspace, the most recently active first."""
@@ -99,7 +99,7 @@ class FollowModes(Protocol):
         """Stores the mode of the thread, or of all threads in its channel without a mode of their own."""
         ...
 
-    async def of_channel(self, address: Address) -> FollowMode | None:
+    async def find_channel_mode(self, address: Address) -> FollowMode | None:
         """Returns the mode that users chose for the address's channel, or None."""
         ...
 
@@ -111,13 +111,13 @@ class Conversations(Protocol):
         """Returns the thread that is currently bound to the address, or None."""
         ...
 
-    async def stopped_by(self, address: Address, run_id: str) -> str:
+    async def find_stopper_name(self, address: Address, run_id: str) -> str:
         """Returns the name of the user who last asked to stop the run at the address, or an empty string."""
         ...
 
     async def has_thread(self, address: Address) -> bool: ...
 
-    async def place_of_message(self, channel: Address, message_ref: str) -> Address | None:
+    async def find_run_address(self, channel: Address, message_ref: str) -> Address | None:
         """Returns the address of the active run whose request or question is this message in the channel, or None."""
         ...
 
@@ -149,7 +149,7 @@ class Conversations(Protocol):
         """Deletes the thread and all its rows. Its active run loses its lease, and its take-overs end."""
         ...
 
-    async def unended_runs_of(self, address: Address, person_id: str) -> tuple[str, ...]:
+    async def unended_runs_of_person(self, address: Address, person_id: str) -> tuple[str, ...]:
         """Returns the unended runs that the person has requested in the conversations that `erase_person` covers."""
         ...
 
@@ -158,7 +158,7 @@ class Conversations(Protocol):
         of all Discord servers. Costs stay, without the person. Summaries and others' quotations stay, too."""
         ...
 
-    async def inactive_thread_ids(self, before: datetime, *, limit: int) -> tuple[str, ...]:
+    async def unbind_inactive_threads(self, before: datetime, *, limit: int) -> tuple[str, ...]:
         """Unbinds the threads that have had no activity since `before` and have no unended run. Returns their ids, the
         oldest first."""
         ...
@@ -169,7 +169,7 @@ class Conversations(Protocol):
         """Returns messages of all types, ordered by sequence."""
         ...
 
-    async def all_messages(self, thread_id: str) -> tuple[Message, ...]:
+    async def llm_messages(self, thread_id: str) -> tuple[Message, ...]:
         """Returns only the LLM messages, ordered by sequence."""
         ...
 
@@ -200,7 +200,7 @@ class Conversations(Protocol):
         has read, oldest first."""
         ...
 
-    async def refs_to_mark(self, run_id: str) -> tuple[str, ...]:
+    async def message_refs_to_mark(self, run_id: str) -> tuple[str, ...]:
         """Returns the users' messages that get the reaction for the end of the run: its request and the messages that
         it has read, except those that requested a later run or were read by one."""
         ...
@@ -419,7 +419,7 @@ class RunJournal(Protocol):
         ...
 
 
-class StopRequests(Protocol):
+class RunRequests(Protocol):
     async def request_stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> bool:
         """Marks an active run to be stopped, together with the messages sent until `at`, or until now. Returns False if
         the run has ended."""
@@ -504,14 +504,14 @@ class Deliveries(Protocol):
         deliver, or if it is on none of the platforms."""
         ...
 
-    async def plan_deliveries(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
+    async def plan_deliveries(self, lease: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Inserts the drafts that are missing, and leaves existing deliveries unchanged.
 
         Returns all deliveries of the run by slot (status, answer, ask, file, notice), then by ordinal.
         """
         ...
 
-    async def record(self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None) -> None:
+    async def record(self, lease: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None) -> None:
         """Stores the delivery's state, message_ref, error and body. Raises LeaseLost if another worker delivers the
         run now. `was` is the state that this process recorded before, if any."""
         ...
@@ -521,7 +521,7 @@ class Deliveries(Protocol):
         ended or neither its answer nor its question was refused."""
         ...
 
-    async def close(self, rendering: DeliveryLease) -> bool:
+    async def close(self, lease: DeliveryLease) -> bool:
         """Marks the run as delivered. Returns False, and changes nothing, if the run is active or a delivery is
         neither delivered nor failed."""
         ...
@@ -601,9 +601,9 @@ class Schedules(Protocol):
         schedules are those that they armed."""
         ...
 
-    async def time_of_work(self) -> datetime | None:
-        """Returns the database's current time if `due_schedules` or `take_pending` may return something now, else
-        None."""
+    async def find_time_of_work(self) -> datetime | None:
+        """Returns the database's current time if `due_schedules` or `claim_pending_firings` may return something now,
+        else None."""
         ...
 
     async def due_schedules(self, now: datetime, may_fire: Callable[[Schedule], bool]) -> tuple[DueSchedule, ...]:
@@ -621,22 +621,22 @@ class Schedules(Protocol):
         deleted."""
         ...
 
-    async def begin_event(
+    async def begin_event_firing(
         self, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
     ) -> Firing | EventRefusal:
         """Stores a firing for the event, claimed by this process for `claim_seconds`. If the event starts no task,
         returns the reason instead. Each event starts a task at most once."""
         ...
 
-    async def triggers(self, place: Address | None = None) -> tuple[Schedule, ...]:
+    async def list_triggers(self, place: Address | None = None) -> tuple[Schedule, ...]:
         """Returns the schedules that wait for an event, in the channel of the place or everywhere."""
         ...
 
-    async def take_pending(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
+    async def claim_pending_firings(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
         """Claims and returns the pending firings that no process works on any more."""
         ...
 
-    async def in_group(self, firing: Firing) -> Firing | None:
+    async def find_group_thread(self, firing: Firing) -> Firing | None:
         """Returns the firing with the thread that an earlier event of its group has opened, or unchanged if no event
         has. Returns None while an earlier firing of the group is pending."""
         ...

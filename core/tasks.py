@@ -165,7 +165,7 @@ class Stoppable:
             self._task.cancel()
 
 
-async def unwrap_exception_group(work: Awaitable[ResultT]) -> ResultT:
+async def await_ungrouped(work: Awaitable[ResultT]) -> ResultT:
     """Returns the result of the work. If it raises an ExceptionGroup, raises the group's first exception instead."""
     try:
         return await work

@@ -29,7 +29,7 @@ class MemorySandboxRecords:
     async def remove(self, provider: str, thread_id: str) -> None:
         self._records.pop((provider, thread_id), None)
 
-    async def of_provider(
+    async def list_unused(
         self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
         found = (

@@ -33,7 +33,7 @@ class StartLimiter:
         self._wait_seconds_max = wait_seconds_max
 
     @asynccontextmanager
-    async def slot(self) -> AsyncGenerator[None]:
+    async def acquire_slot(self) -> AsyncGenerator[None]:
         has_slot = await self._acquire_slot()
         try:
             yield
@@ -113,7 +113,7 @@ class RunningSandboxes:
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         """Returns the thread's running sandbox, or starts one.
 
-        A run (with a fence above 0) holds the sandbox until `end_hold`. If the limit of running sandboxes is reached,
+        A run (with a fence above 0) holds the sandbox until `release`. If the limit of running sandboxes is reached,
         the one that was not used for the longest time is stopped. Raises SandboxUnavailable, and SandboxesBusy if runs
         hold all of them."""
         check_thread_id(thread_id)
@@ -133,7 +133,7 @@ class RunningSandboxes:
             network=self._network(thread_id),
         )
 
-    def end_hold(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         """Notes that the thread's run has ended, so that the sandbox may be stopped if another thread needs room."""
         self._held_by_runs.discard(thread_id)
 
@@ -164,7 +164,7 @@ class RunningSandboxes:
         await asyncio.gather(*map(self.stop, {*self._running, *starting_or_stopping}))
 
     @asynccontextmanager
-    async def hold_stopped(self, thread_id: str) -> AsyncGenerator[bool]:
+    async def keep_stopped(self, thread_id: str) -> AsyncGenerator[bool]:
         """Context manager: yields whether no sandbox runs for the thread; inside the block, none is started."""
         async with self._lock(thread_id):
             yield thread_id not in self._running
@@ -205,7 +205,7 @@ class RunningSandboxes:
         try:
             await self._make_room()
             self._starting.add(thread_id)
-            async with self._turnstile.slot() if self._turnstile else nullcontext():
+            async with self._turnstile.acquire_slot() if self._turnstile else nullcontext():
                 with OPEN:
                     machine = await self._start(thread_id)
                     try:

@@ -41,7 +41,7 @@ class UnsafeProcessProvider:
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         return await self._shared_access.open(thread_id, fence=fence)
 
-    def end_hold(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

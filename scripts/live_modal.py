@@ -66,7 +66,7 @@ async def _check_snapshot_chain(
     first_snapshot = await _snapshot_ref(records, thread_id)
     second = await _time("restored", provider.open(thread_id, fence=2))
     await second.files.write("second", _pieces(WORD))
-    provider.end_hold(thread_id)
+    provider.release(thread_id)
     await _time("saved again, and the first snapshot deleted", provider.wait_for_saves())
     _expect(await _snapshot_ref(records, thread_id) != first_snapshot, "there is a second snapshot")
     _expect(not await _has_image(first_snapshot), "the first snapshot is gone")

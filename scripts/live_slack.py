@@ -17,7 +17,7 @@ from bots.delivery.run_view import RunView, Task
 from bots.inbound.home import HomePage
 from bots.slack.events.shortcuts import REASON, REQUEST_FIELD
 from bots.slack.render.block_kit import form_view, simplify_blocks
-from bots.slack.render.home import closed_home_view, home_view
+from bots.slack.render.home import home_view, home_view_without_access
 from bots.slack.render.messages import render_content
 from bots.slack.web_api.client import API_URL
 from core.domain.approval import CHOICES
@@ -51,7 +51,7 @@ def build_corpus() -> dict[str, JsonObject]:
         "form for feedback": why,
         "home": home_view(_page()),
         "home without runs": home_view(_EMPTY_PAGE),
-        "home without access": closed_home_view("I am not allowed to work for you here."),
+        "home without access": home_view_without_access("I am not allowed to work for you here."),
     }
     for name, view in views.items():
         corpus[name] = {"view": view}

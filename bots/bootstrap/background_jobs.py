@@ -19,15 +19,15 @@ APPROVAL_INTERVAL_SECONDS = 60.0
 ORPHAN_INTERVAL_SECONDS = 5.0
 
 
-class InactiveStore(Protocol):
-    async def inactive_thread_ids(self, before: datetime, *, limit: int) -> tuple[str, ...]: ...
+class InactiveThreadStore(Protocol):
+    async def unbind_inactive_threads(self, before: datetime, *, limit: int) -> tuple[str, ...]: ...
 
 
 class OrphanedRunStore(Protocol):
     async def claimable_runs(self) -> tuple[str, ...]: ...
 
 
-async def repeat(name: str, seconds: float, job: Callable[[], Awaitable[object]]) -> None:
+async def repeat_job(name: str, seconds: float, job: Callable[[], Awaitable[object]]) -> None:
     """Does the job immediately and then at this interval until cancelled. Logs the exceptions that it raises."""
     while True:
         try:
@@ -39,7 +39,7 @@ async def repeat(name: str, seconds: float, job: Callable[[], Awaitable[object]]
         await asyncio.sleep(seconds)
 
 
-async def delete_all(delete_batch: Callable[[], Awaitable[int]]) -> None:
+async def delete_in_batches(delete_batch: Callable[[], Awaitable[int]]) -> None:
     """Calls `delete_batch` until it deletes nothing. Each batch is a transaction, so other writers never wait long."""
     while await delete_batch():
         pass
@@ -51,10 +51,12 @@ async def requeue_orphaned_runs(store: OrphanedRunStore, queue: RunQueue) -> Non
         await queue.put(run_id)
 
 
-async def delete_old_conversations(store: InactiveStore, forget: Callable[[str], Awaitable[None]], days: int) -> None:
+async def delete_old_conversations(
+    store: InactiveThreadStore, forget: Callable[[str], Awaitable[None]], days: int
+) -> None:
     """Deletes conversations without activity for `days` days, with their sandboxes."""
     before, failed = datetime.now(UTC) - timedelta(days=days), set[str]()
-    while found := set(await store.inactive_thread_ids(before, limit=50 + len(failed))) - failed:
+    while found := set(await store.unbind_inactive_threads(before, limit=50 + len(failed))) - failed:
         for thread_id in found:
             try:
                 await forget(thread_id)

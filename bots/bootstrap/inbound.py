@@ -9,16 +9,16 @@ from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.stores import Stores
 from bots.delivery.run_view import RunView, apply_event, format_details
 from bots.inbound.access import AccessPolicy
-from bots.inbound.commands.admin import AdminDeps, ConnectTools
+from bots.inbound.commands.admin import AdminDeps, BuildConsentLink
 from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.conversation import CommandDeps
-from bots.inbound.commands.forget import ErasureDeps, Upload
+from bots.inbound.commands.forget import ForgetDeps, Upload
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from bots.inbound.receiver import ActionReceiver, stop_runs
 from bots.settings import Settings
 from bots.settings.access import is_channel_id
-from core.agents.definition import KnownNames
+from core.agents.definition import ReferableNames
 from core.agents.files import AgentFiles
 from core.agents.roster import AgentVersions, Roster, unknown_agent_message
 from core.domain.errors import ConfigurationError
@@ -44,14 +44,14 @@ def build_access_policy(settings: Settings) -> AccessPolicy:
     )
 
 
-async def handle_uninstall(platform: str, workspace_id: str, reception: ActionReceiver, stores: Stores) -> None:
+async def handle_uninstall(platform: str, workspace_id: str, receiver: ActionReceiver, stores: Stores) -> None:
     """Deletes the token of a workspace that uninstalled the bot, and stops its runs."""
     active = await stores.installations.leave_workspace(platform, workspace_id)
-    stopped = await stop_runs(reception, active)
+    stopped = await stop_runs(receiver, active)
     log.warning("%s: the bot was uninstalled from %s; %d runs stopped", platform, workspace_id, stopped)
 
 
-def build_reception(
+def build_receiver(
     settings: Settings,
     stores: Stores,
     *,
@@ -62,7 +62,7 @@ def build_reception(
     wake_delivery: Callable[[str], None],
     charge: Callable[[str, Usage], Usage],
     upload: Upload,
-    connect_tools: ConnectTools,
+    connect_tools: BuildConsentLink,
     describe_hook: Callable[[Schedule], str],
 ) -> ActionReceiver:
     """Builds the receiver of incoming messages.
@@ -85,7 +85,7 @@ def build_reception(
             conversations=stores.conversations,
             asks=stores.asks,
             sandboxes=sandboxes,
-            erasure=ErasureDeps(
+            erasure=ForgetDeps(
                 conversations=stores.conversations,
                 sandboxes=sandboxes,
                 stops=stores.stops,
@@ -113,7 +113,9 @@ def build_reception(
                 store=stores.schedules, limits=settings.schedule_limits, describe_hook=describe_hook
             ),
             describe_run=partial(describe_run, stores.conversations),
-            admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit, connect_tools=connect_tools),
+            admin=AdminDeps(
+                policy=policy, pairings=stores.pairings, audit_log=stores.audit, connect_tools=connect_tools
+            ),
             budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget),
         ),
         wake_delivery=wake_delivery,
@@ -143,7 +145,7 @@ def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles,
 
     `servers` are the names of the configured MCP servers. Invalid definitions are logged and left out. Raises
     ConfigurationError if a channel setting or the default agent's definition is invalid."""
-    known = KnownNames(tools=frozenset(all_tools()), servers=frozenset(servers))
+    known = ReferableNames(tools=frozenset(all_tools()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)
     files.load()
     setting = "THREADHAND_CHANNEL_AGENTS"

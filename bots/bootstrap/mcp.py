@@ -62,7 +62,7 @@ class McpSessions:
         """Context manager: yields the ID of a new thread and deletes the thread at the end.
 
         Before that, deletes the sessions of processes that have ended."""
-        await self.delete_dead()
+        await self.delete_dead_sessions()
         name = new_worker_id()
         lock = await self._acquire_lock(name)
         try:
@@ -75,7 +75,7 @@ class McpSessions:
             if lock >= 0:
                 os.close(lock)
 
-    async def delete_dead(self) -> None:
+    async def delete_dead_sessions(self) -> None:
         """Deletes the sessions of processes that have ended. Failed deletions are logged, not raised."""
         try:
             names = sorted(path.name for path in self.folder.iterdir())

@@ -178,7 +178,7 @@ def build_model_client(
             first_seconds=settings.model_first_seconds,
             fallback_seconds=settings.model_fallback_seconds,
             deadline_seconds=settings.model_deadline_seconds,
-            adapt=clients.adapt_to_refusal,
+            change_after_refusal=clients.adapt_to_refusal,
             fit=fit_fallback,
         )
 

@@ -139,11 +139,11 @@ async def open_observability(
     checks = {"database": database_check(SqlConversations(database)), **messaging_checks(messaging)}
     health = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(cancel, spawn(metrics.watch_loop(), name="loop lag"))
+        stack.push_async_callback(cancel, spawn(metrics.measure_loop_lag(), name="loop lag"))
         run_metrics: RunMetrics = metrics
         if settings.otel_endpoint:
             run_metrics = await stack.enter_async_context(open_tracing(settings.otel_endpoint, metrics))
-        limiter = RateLimiter(messaging.rates, waited=metrics.observe_wait)
+        limiter = RateLimiter(messaging.rates, waited=metrics.observe_rate_wait)
         yield ObservabilityDeps(run_metrics=run_metrics, health=health, limiter=limiter)
 
 

@@ -15,20 +15,20 @@ from bots.bootstrap.observability import ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
 from bots.delivery.content import Notice
 from bots.delivery.poster import DeliverySurface
-from bots.inbound.home import Greetings
+from bots.inbound.home import GreetingsAndHome
 from bots.inbound.receiver import ActionReceiver
-from bots.inbound.schedules import Hear
+from bots.inbound.schedules import TriggerEventHandler
 from bots.settings import NO_SECRET, Settings
 from bots.settings.discord import parse_shards
 from bots.web.health import ReadinessCheck
 from core.domain.actions import MEMBER, ActorContext
 from core.domain.errors import ConfigurationError, SurfaceRefused, TokenRefused
 from core.domain.ids import new_id
-from core.domain.schedules import Firing, commands_about
+from core.domain.schedules import Firing, build_commands
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile, Precondition
 from core.stores import InboundCursors
-from core.tasks import unwrap_exception_group
+from core.tasks import await_ungrouped
 from core.web_access.guard import is_loopback
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Platforms:
 
     file_sources: dict[str, FileSource]
     surfaces: dict[str, DeliverySurface] = field(default_factory=dict[str, DeliverySurface])
-    thread_talks: dict[str, ChatHistory] = field(default_factory=dict[str, ChatHistory])
+    histories: dict[str, ChatHistory] = field(default_factory=dict[str, ChatHistory])
     slack: "SlackApp | None" = None
     discord: "DiscordApp | None" = None
     startup_findings: list[str] = field(default_factory=list[str])
@@ -77,14 +77,14 @@ class Platforms:
                 for platform, app in apps.items():
                     group.create_task(start_app(platform, app), name=f"start of {platform}")
 
-        await unwrap_exception_group(start_apps())
+        await await_ungrouped(start_apps())
         for platform in filter(refusals.__contains__, apps):
             error = refusals[platform]
             if len(refusals) == len(apps):
                 raise error
             self.slack = None if platform == "slack" else self.slack
             self.discord = None if platform == "discord" else self.discord
-            for by_platform in (self.surfaces, self.file_sources, self.thread_talks):
+            for by_platform in (self.surfaces, self.file_sources, self.histories):
                 by_platform.pop(platform, None)
             self.startup_findings.append(f"{platform.capitalize()} is off: {error}")
 
@@ -94,13 +94,15 @@ class Platforms:
             address, file, delivery_id=new_id(), precondition=_no_precondition
         )
 
-    async def announce(self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition) -> str:
+    async def post_announcement(
+        self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition
+    ) -> str:
         """Posts the text about a firing into its thread, or into its channel, which opens a thread. Returns the
         message's id. Raises SurfaceError, or the exception of the precondition."""
         address, schedule = firing.address, firing.schedule
         if address.platform == "api":
             return address.thread_key or firing.firing_id
-        notice = Notice(markdown=text, commands=commands_about(schedule.schedule_id) if schedule.timing.rule else {})
+        notice = Notice(markdown=text, commands=build_commands(schedule.schedule_id) if schedule.timing.rule else {})
         return await self._post(
             address,
             notice,
@@ -140,11 +142,13 @@ class Platforms:
         posted = await surface.find(address, delivery_id) if may_be_posted else None
         return posted or await surface.post(address, notice, delivery_id=delivery_id, precondition=precondition)
 
-    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+    async def fetch_actor_context(self, address: Address, person_id: str) -> ActorContext:
         """Returns what the platform reports about a user now. Raises SurfaceError or StorageUnavailable."""
-        return MEMBER if address.platform == "api" else await self._app_at(address).find_standing(address, person_id)
+        return (
+            MEMBER if address.platform == "api" else await self._app_at(address).fetch_actor_context(address, person_id)
+        )
 
-    async def tell_person(self, address: Address, person_id: str, text: str) -> None:
+    async def send_direct_message(self, address: Address, person_id: str, text: str) -> None:
         """Posts Markdown to the user's direct messages, or to the address if there is no other way. Raises
         SurfaceError."""
         if address.platform == "api":
@@ -200,7 +204,7 @@ def add_slack(
     observability: ObservabilityDeps,
     stores: Stores,
     on_uninstall: "OnWorkspaceUninstall",
-    hear: Hear,
+    hear: TriggerEventHandler,
 ) -> None:
     """Adds Slack to `platforms` if it is configured. Raises ConfigurationError if its settings are incomplete."""
     if settings.slack_mode == "off":
@@ -225,8 +229,8 @@ def add_slack(
         limiter=observability.limiter,
         on_uninstall=on_uninstall,
         inbox=stores.inbox,
-        greetings=Greetings(
-            claim=stores.inbox.claim,
+        greetings=GreetingsAndHome(
+            claim=stores.inbox.claim_key,
             commands=receiver.commands,
             policy=receiver.policy,
             default_modes=receiver.follow_modes,
@@ -235,7 +239,7 @@ def add_slack(
     )
     platforms.surfaces["slack"] = app.surface
     platforms.file_sources["slack"] = app.files
-    platforms.thread_talks["slack"] = app.thread_history
+    platforms.histories["slack"] = app.thread_history
 
 
 def add_discord(
@@ -245,7 +249,7 @@ def add_discord(
     cursors: InboundCursors,
     observability: ObservabilityDeps,
     on_uninstall: "OnWorkspaceUninstall",
-    hear: Hear,
+    hear: TriggerEventHandler,
 ) -> None:
     """Adds Discord to `platforms` if it is configured."""
     if not settings.discord_token.get_secret_value():
@@ -257,7 +261,7 @@ def add_discord(
         token=settings.discord_token.get_secret_value(),
         receive=receiver.receive,
         hear=hear,
-        suggest=receiver.suggest,
+        suggest=receiver.suggest_values,
         admits=receiver.admits,
         cursors=cursors,
         api_url=settings.discord_api_url,
@@ -269,10 +273,10 @@ def add_discord(
     app.client.rest.call_limiter.limiter = observability.limiter
     platforms.surfaces["discord"] = app.surface
     platforms.file_sources["discord"] = app.files
-    platforms.thread_talks["discord"] = app.thread_history
+    platforms.histories["discord"] = app.thread_history
 
 
-def has_live_chat(settings: Settings) -> bool:
+def has_remote_users(settings: Settings) -> bool:
     """Whether users chat from other machines, so that a link to this machine would not work for them."""
     has_slack = settings.slack_bot_token or settings.slack_client_id
     slack = settings.slack_api_url if has_slack else ""
@@ -283,14 +287,14 @@ def has_live_chat(settings: Settings) -> bool:
 def reachable_public_url(settings: Settings) -> str:
     """Returns the configured public URL, or "" if it leads users in a live chat to their own machines."""
     is_local = settings.public_url != "" and is_loopback(URL(settings.public_url))
-    return "" if is_local and has_live_chat(settings) else settings.public_url
+    return "" if is_local and has_remote_users(settings) else settings.public_url
 
 
 async def wait_for_discord(discord: "DiscordApp", *, is_alone: bool) -> None:
     """Waits until the connection is closed. Raises ConfigurationError if Discord refuses it for good and no other
     platform is served."""
     try:
-        await discord.wait()
+        await discord.wait_until_closed()
     except ConfigurationError as error:
         if is_alone:
             raise
@@ -335,7 +339,7 @@ def build_slack_installs(settings: Settings, stores: Stores) -> "tuple[TokenStor
         oauth=oauth,
         token_cipher=token_cipher,
         installations=stores.installations,
-        claim=stores.inbox.claim,
+        claim=stores.inbox.claim_key,
         public_url=settings.public_url,
         secret=hashlib.sha256(f"install:{settings.token_keys[0]}".encode()).digest(),
         is_allowed=build_access_policy(settings).may_install,

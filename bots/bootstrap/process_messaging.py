@@ -81,7 +81,7 @@ async def open_messaging(settings: Settings, queue: RunQueue | None = None) -> A
     from storage.redis.event_bus import RedisEventBus
     from storage.redis.rate_budget import RedisRateBudget
     from storage.redis.run_queue import RedisRunQueue, RedisStopSignals
-    from storage.redis.streams import READ_SECONDS_MAX, Breaker, RedisStreams, create_redis_client
+    from storage.redis.streams import READ_SECONDS_MAX, RedisBreaker, RedisStreams, create_redis_client
 
     async with AsyncExitStack() as stack:
         client = create_redis_client(settings.redis_url)
@@ -93,13 +93,13 @@ async def open_messaging(settings: Settings, queue: RunQueue | None = None) -> A
             raise ConfigurationError(
                 f"Redis does not answer ({type(error).__name__}): start it, or correct THREADHAND_REDIS_URL."
             ) from error
-        breaker = Breaker()
+        breaker = RedisBreaker()
         streams = RedisStreams(client, breaker)
         stack.push_async_callback(streams.close)
         signals = RedisStopSignals(client, streams, breaker)
-        await stack.enter_async_context(signals.listening())
+        await stack.enter_async_context(signals.listen())
         rates = RedisRateBudget(client, streams, MemoryRateBudget(), breaker)
-        await stack.enter_async_context(rates.listening())
+        await stack.enter_async_context(rates.listen())
         if queue is None and settings.modal_worker_app:
             from sandbox.modal.account import ModalAccount
             from sandbox.modal.run_queue import open_modal_run_queue

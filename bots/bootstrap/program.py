@@ -20,12 +20,12 @@ from bots.bootstrap.background_jobs import (
     DELETION_INTERVAL_SECONDS,
     EVENT_RETENTION_HOURS,
     ORPHAN_INTERVAL_SECONDS,
-    delete_all,
+    delete_in_batches,
     delete_old_conversations,
-    repeat,
+    repeat_job,
     requeue_orphaned_runs,
 )
-from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
+from bots.bootstrap.inbound import build_receiver, build_roster, handle_uninstall
 from bots.bootstrap.mcp import build_mcp_servers, build_mcp_sessions
 from bots.bootstrap.model_clients import build_model_client, missing_key_warnings, without_models_that_lack_a_key
 from bots.bootstrap.model_specs import load_model_specs
@@ -42,7 +42,7 @@ from bots.bootstrap.platforms import (
     add_discord,
     add_platform_checks,
     add_slack,
-    has_live_chat,
+    has_remote_users,
     reachable_public_url,
     wait_for_discord,
     without_incomplete_slack,
@@ -53,14 +53,14 @@ from bots.bootstrap.sandboxes import build_sandboxes, confine_parsers
 from bots.bootstrap.stores import open_stores
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
-from bots.inbound.commands.forget import forget_thread
+from bots.inbound.commands.forget import delete_conversation
 from bots.inbound.receiver import ActionReceiver
 from bots.inbound.schedules import LOOK_SECONDS, ScheduleRunner
 from bots.settings import Settings
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from bots.web.deps import API_PERSON, AgentsDeps, WebDeps
 from bots.web.hooks import Hooks, describe_hook
-from bots.web.links import SignedLinks, load_link_secret, local_url
+from bots.web.links import SignedLinks, load_link_secret, local_server_url
 from bots.web.mcp_consent import McpConsents
 from bots.web.upload_spool import UploadSource
 from core import failpoints
@@ -137,7 +137,7 @@ async def serve(settings: Settings, *, with_worker: bool, find_late: FindLate | 
     settings, model_problems = without_models_that_lack_a_key(settings)
     async with run_program(settings, with_worker=with_worker) as program:
         log.info("budgets: %s", settings.budget)
-        missing = [*slack_problems, *model_problems, *missing_parts(settings, program)]
+        missing = [*slack_problems, *model_problems, *describe_missing_parts(settings, program)]
         program.startup_findings.extend((*program.warnings, *startup_warnings(settings), *missing))
         for sentence in program.startup_findings:
             log.warning(sentence)
@@ -156,7 +156,7 @@ async def _add_late(found: Awaitable[tuple[str, ...]], findings: list[str]) -> N
         log.warning(sentence)
 
 
-def missing_parts(settings: Settings, program: RunningProgram) -> list[str]:
+def describe_missing_parts(settings: Settings, program: RunningProgram) -> list[str]:
     """Returns a sentence for each part that is missing, with the command that adds it."""
     slack, model = program.slack, settings.model
     found = [] if model else ["No model can be used, so runs fail: `threadhand setup` asks for one."]
@@ -221,7 +221,7 @@ def startup_warnings(settings: Settings) -> list[str]:
     )
     is_public = settings.public_url != "" and not is_loopback(URL(settings.public_url))
     is_open = is_public and not settings.api_token.get_secret_value()
-    no_links = "" if is_public or not has_live_chat(settings) else NO_PUBLIC_URL
+    no_links = "" if is_public or not has_remote_users(settings) else NO_PUBLIC_URL
     is_hidden = OPEN_BEHIND_A_PROXY if is_open else ""
     return [one for one in (access, is_hidden, no_links, _link_secret_warning(settings)) if one]
 
@@ -268,7 +268,7 @@ async def run_program(
             configs=parts.mcp_servers.configs,
             public_url=lambda: links.public_url,
             tell=platforms.post_notice,
-            retry=parts.mcp_servers.retry,
+            retry=parts.mcp_servers.reconnect,
         )
         delivery_deps = DeliveryDeps(
             worker_id=worker_id,
@@ -279,22 +279,22 @@ async def run_program(
             bus=stores.bus,
             sandboxes=sandboxes.provider,
             link_for=links.file_url,
-            stop_run=lambda run_id: reception.stop(run_id),  # `reception` is created below
+            stop_run=lambda run_id: reception.stop_run(run_id),  # `reception` is created below
             status_after_seconds=settings.status_after_seconds,
             metrics=parts.metrics,
         )
         delivery = RunDelivery(delivery_deps, quiet_sweep_seconds=quiet_sweep_seconds)
-        reception = build_reception(
+        reception = build_receiver(
             settings,
             stores,
             sandboxes=sandboxes.provider,
             file_sources=platforms.file_sources,
-            histories=platforms.thread_talks,
+            histories=platforms.histories,
             roster=parts.roster,
             wake_delivery=delivery.wake,
             charge=build_usage_pricer(parts.model_specs.price_of, parts.metrics),
             upload=platforms.upload,
-            connect_tools=consents.start,
+            connect_tools=consents.answer_mcp_connect,
             describe_hook=lambda hook: describe_hook(hook, secret, links.public_url),
         )
         schedules = ScheduleRunner(
@@ -305,14 +305,14 @@ async def run_program(
             receive=reception.receive_trusted,
             serves=lambda platform: platform == "api" or platform in platforms.surfaces,
             closed_reasons=lambda platform: platforms.surfaces[platform].closed_reasons,
-            quiet_hours=settings.quiet_from_to,
+            quiet_hours=settings.quiet_hours_range,
             apps=settings.allowed_apps,
         )
         api = _build_web_deps(parts, reception, platforms, secret, spool)
 
         # The platforms start after the stores and stop before them, so that every message that arrives can be stored.
         await stack.enter_async_context(register_worker(settings.data_dir / "workers", worker_id, stores.claims))
-        on_uninstall = partial(handle_uninstall, reception=reception, stores=stores)
+        on_uninstall = partial(handle_uninstall, receiver=reception, stores=stores)
         add_slack(platforms, settings, reception, observability, stores, on_uninstall, schedules.handle_trigger_event)
         add_discord(
             platforms, settings, reception, stores.inbox, observability, on_uninstall, schedules.handle_trigger_event
@@ -330,8 +330,8 @@ async def run_program(
                 http_app.add_routes(platforms.slack.http_routes())
             served = serve_app(http_app, host=settings.http_host, port=settings.http_port)
             port = await stack.enter_async_context(served)
-            if not links.public_url and not has_live_chat(settings):
-                links.public_url = local_url(settings.http_host, port)
+            if not links.public_url and not has_remote_users(settings):
+                links.public_url = local_server_url(settings.http_host, port)
         else:
             port = await stack.enter_async_context(serve_worker_health(observability, settings))
         worker: Worker | None = None
@@ -349,14 +349,14 @@ async def run_program(
         await platforms.start(stack, receives=with_chat)
         for left_out in {"slack", "discord"} - platforms.surfaces.keys():
             observability.health.checks.pop(left_out, None)
-        drain = Drain(settings.drain_seconds)
+        drain = DrainDeadline(settings.drain_seconds)
         if worker is not None:
             # runs read the chat thread and its files until they are handed over, so its clients close later
             worker.start()
-            stack.push_async_callback(drain.close, worker.close)
+            stack.push_async_callback(drain.close_in_time, worker.close)
         if with_chat:
             delivery.start()
-            stack.push_async_callback(drain.close, delivery.close)
+            stack.push_async_callback(drain.close_in_time, delivery.close)
             stack.push_async_callback(schedules.close)
             _start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, schedules.fire_due_schedules)})
         _start_jobs(stack, _list_jobs(parts, reception))
@@ -419,13 +419,13 @@ def _build_web_deps(
     settings, stores, commands = parts.settings, parts.stores, reception.commands
 
     async def stop(run_id: str) -> bool:
-        return not (await reception.stop(run_id, by=API_PERSON)).is_ignored
+        return not (await reception.stop_run(run_id, by=API_PERSON)).is_ignored
 
     return WebDeps(
         conversations=stores.conversations,
         bus=stores.bus,
         receive=reception.receive_trusted,
-        is_claimed=stores.inbox.is_claimed,
+        is_claimed=stores.inbox.is_key_claimed,
         post=platforms.post_notice,
         propose=platforms.propose,
         stop=stop,
@@ -441,14 +441,14 @@ def _build_web_deps(
     )
 
 
-class Drain:
+class DrainDeadline:
     """The time that a stopping program gives its parts to finish their work. All parts share it."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until = 0.0
 
-    async def close(self, close: CloseWithDrain) -> None:
+    async def close_in_time(self, close: CloseWithDrain) -> None:
         """Closes the part within the remaining time."""
         now = time.monotonic()
         self._until = self._until or now + self._seconds
@@ -463,15 +463,15 @@ def _list_jobs(parts: ProgramParts, reception: ActionReceiver) -> Jobs:
     old_keys = partial(stores.inbox.delete_old_keys, older_than_days=DEDUPE_KEY_RETENTION_DAYS)
     jobs: Jobs = {
         "the expiry of approvals": (APPROVAL_INTERVAL_SECONDS, expire),
-        "the deletion of old events": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_events)),
-        "the deletion of old dedupe keys": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_keys)),
-        "the deletion of dead MCP sessions": (DELETION_INTERVAL_SECONDS, sessions.delete_dead),
+        "the deletion of old events": (DELETION_INTERVAL_SECONDS, partial(delete_in_batches, old_events)),
+        "the deletion of old dedupe keys": (DELETION_INTERVAL_SECONDS, partial(delete_in_batches, old_keys)),
+        "the deletion of dead MCP sessions": (DELETION_INTERVAL_SECONDS, sessions.delete_dead_sessions),
     }
     if settings.audit_days:
         old_entries = partial(stores.audit.delete_old_entries, older_than_days=settings.audit_days)
-        jobs["the deletion of old audit entries"] = (DELETION_INTERVAL_SECONDS, partial(delete_all, old_entries))
+        jobs["the deletion of old audit entries"] = (DELETION_INTERVAL_SECONDS, partial(delete_in_batches, old_entries))
     if settings.retention_days:
-        forget = partial(forget_thread, deps=reception.commands.erasure)
+        forget = partial(delete_conversation, deps=reception.commands.erasure)
         delete = partial(delete_old_conversations, stores.conversations, forget, settings.retention_days)
         jobs["the deletion of old conversations"] = (DELETION_INTERVAL_SECONDS, delete)
     return jobs
@@ -479,4 +479,4 @@ def _list_jobs(parts: ProgramParts, reception: ActionReceiver) -> Jobs:
 
 def _start_jobs(stack: AsyncExitStack, jobs: Jobs) -> None:
     for name, (seconds, job) in jobs.items():
-        stack.push_async_callback(cancel, spawn(repeat(name, seconds, job), name=name))
+        stack.push_async_callback(cancel, spawn(repeat_job(name, seconds, job), name=name))

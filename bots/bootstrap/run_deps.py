@@ -7,7 +7,7 @@ from functools import partial
 from bots.bootstrap.model_clients import ModelClient
 from bots.bootstrap.model_specs import ModelSpecs
 from bots.bootstrap.platforms import Platforms
-from bots.bootstrap.sandboxes import SandboxDeps, build_prompt
+from bots.bootstrap.sandboxes import SandboxDeps, build_run_prompt
 from bots.bootstrap.stores import Stores
 from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
@@ -66,12 +66,12 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
         chat=ChatAccess(
             file_sources=platforms.file_sources,
             file_bytes_max=settings.file_bytes_max,
-            histories=platforms.thread_talks,
+            histories=platforms.histories,
             links=partial(_thread_links, links, has_browser=parts.sandboxes.has_browser),
         ),
         defaults=AgentDefaults(
             model=parts.settings.model,
-            prompt=partial(build_prompt, sandboxes, time_zone=parts.settings.time_zone),
+            prompt=partial(build_run_prompt, sandboxes, time_zone=parts.settings.time_zone),
             dialect=parts.model_client.dialect,
             dialect_setting=parts.settings.dialect,
             time_zone=parts.settings.time_zone,
@@ -82,7 +82,7 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
         agents=AgentSources(
             roster=parts.roster,
             mcp_tools=parts.mcp_servers.tools,
-            mcp_missing=parts.mcp_servers.missing,
+            mcp_missing=parts.mcp_servers.missing_servers,
             mcp_instructions=parts.mcp_servers.instructions,
             index_knowledge=parts.agent_knowledge.wait_until_read,
         ),

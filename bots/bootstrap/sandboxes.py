@@ -15,7 +15,7 @@ from bots.settings import Settings
 from core.domain.errors import ConfigurationError
 from core.domain.sandbox_records import SandboxRecords
 from core.domain.threads import Address
-from core.knowledge.parsing.parser_process import confine_children
+from core.knowledge.parsing.parser_process import set_child_confinement
 from core.observability import SandboxOccupancy
 from core.ports import SandboxProvider
 from core.prompt.system_prompt import RunPrompt, answer_limit_text, base_prompt, place_text
@@ -169,9 +169,9 @@ def confine_parsers(settings: Settings) -> str:
     from sandbox.local.parser_jail import require_parser_jail
 
     try:
-        confine_children(require_parser_jail(settings.data_dir / "sandboxes" / "programs").confine)
+        set_child_confinement(require_parser_jail(settings.data_dir / "sandboxes" / "programs").confine)
     except (MissingRequirement, OSError) as error:
-        confine_children(None)
+        set_child_confinement(None)
         return f"UNSAFE: documents and pictures are parsed outside of a jail: {error}"
     return ""
 
@@ -236,7 +236,7 @@ def _modal_network_text(egress: tuple[str, ...]) -> str:
     return f"of the internet it can reach {', '.join(egress)} alone"
 
 
-def build_prompt(sandboxes: SandboxDeps, address: Address, answer_tokens: int, *, time_zone: str = "") -> RunPrompt:
+def build_run_prompt(sandboxes: SandboxDeps, address: Address, answer_tokens: int, *, time_zone: str = "") -> RunPrompt:
     """Returns the prompt of a new run: the date, the sandbox and what is installed in it, the place of the
     conversation, and the most tokens that the model may write in one response."""
     system = base_prompt(sandbox=sandboxes.prompt_text)

@@ -16,7 +16,7 @@ from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.knowledge import SqlKnowledge
-from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_claims import SqlRunClaims, SqlRunRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.sandboxes import SqlSandboxRecords
@@ -41,7 +41,7 @@ class Stores:
         self.conversations = SqlConversations(database)
         self.follow_modes = SqlFollowModes(database)
         self.claims = SqlRunClaims(database)
-        self.stops = SqlStopRequests(database)
+        self.stops = SqlRunRequests(database)
         self.journal = SqlRunJournal(database)
         self.deliveries = SqlDeliveries(LimitedDatabase(database, DELIVERY_TRANSACTIONS_MAX))
         self.asks = SqlAsks(database)

@@ -10,7 +10,7 @@ from core.llm.litellm_client import LiteLLMClient
 from core.tools.agent_editing import build_edit_agent, edit_agent
 from core.tools.catalogue import build_tool_set, missing_services
 from core.tools.tool import Requirement, ToolSet
-from core.web_access.client import Api
+from core.web_access.client import ServiceApi
 from core.web_access.cloudflare import CloudflarePages
 from core.web_access.forward_proxy import ForwardProxy, parse_forward_proxy
 from core.web_access.guard import AddressGuard
@@ -40,16 +40,18 @@ def build_web_services(settings: Settings) -> WebServices:
     """Builds the web services that are configured or need no key."""
     guard = build_address_guard(settings, settings.fetch_allow)
     if key := settings.tavily_api_key.get_secret_value():
-        search = Tavily(Api(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
+        search = Tavily(ServiceApi(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
     else:
-        search = KeylessSearch(Api(name="The search", url=settings.search_url, seconds_max=30))
+        search = KeylessSearch(ServiceApi(name="The search", url=settings.search_url, seconds_max=30))
     pages = LocalReader(guard)
     if key := settings.firecrawl_api_key.get_secret_value():
         url, headers = settings.firecrawl_api_url, _bearer(key)
-        pages = Firecrawl(Api(name="Firecrawl", url=url, headers=headers, seconds_max=90, bytes_max=20_000_000), guard)
+        pages = Firecrawl(
+            ServiceApi(name="Firecrawl", url=url, headers=headers, seconds_max=90, bytes_max=20_000_000), guard
+        )
     sites, account_id = None, settings.cloudflare_account_id
     if (key := settings.cloudflare_api_token.get_secret_value()) and account_id:
-        api = Api(
+        api = ServiceApi(
             name="Cloudflare Pages",
             url=settings.cloudflare_api_url,
             headers=_bearer(key),
@@ -68,13 +70,11 @@ def build_web_services(settings: Settings) -> WebServices:
     )
 
 
-def build_toolbox(
-    outside: WebServices, *, has_sandbox: bool, has_browser: bool, roster: Roster | None = None
-) -> ToolSet:
+def build_toolbox(web: WebServices, *, has_sandbox: bool, has_browser: bool, roster: Roster | None = None) -> ToolSet:
     """Returns the tools that work with the available web services, sandbox, browser and agents."""
     here: dict[Requirement, bool] = {"sandbox": has_sandbox, "browser": has_browser, "agents": roster is not None}
     missing: set[Requirement] = {name for name, is_there in here.items() if not is_there}
-    box = build_tool_set(missing_services(outside) | missing)
+    box = build_tool_set(missing_services(web) | missing)
     return ToolSet({**box.tools, edit_agent.name: build_edit_agent(roster)}) if roster else box
 
 

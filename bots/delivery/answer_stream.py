@@ -76,7 +76,7 @@ class AnswerStream:
             case ToolStarted(name=name) if name not in ENDING_TOOLS:
                 self._end_if_begun()
             case ReplyLeft() | RunFinished() | RunFailed():
-                self.leave()
+                self.leave_to_outbox()
             case ResponseStarted():
                 self._begin_text()
             case TextStreamed() | ThinkingStreamed() | ToolCallStreamed() | ToolProgressed():
@@ -90,7 +90,7 @@ class AnswerStream:
             case _:
                 pass
 
-    def leave(self) -> None:
+    def leave_to_outbox(self) -> None:
         """Ends the text. If there is an answer, the outbox replaces the text with it (`Poster.finish_stream`)."""
         self._is_left = self._is_left or not self.has_ended
         self._ended.set()
@@ -107,7 +107,7 @@ class AnswerStream:
             self._text = ""
             self._is_due.clear()
 
-    async def write(self, run: Run, poster: Poster) -> None:
+    async def stream_until_end(self, run: Run, poster: Poster) -> None:
         """Streams the text until it ends. Logs errors instead of raising them, because the answer is posted in any
         case."""
         try:
@@ -124,9 +124,9 @@ class AnswerStream:
             self.written.set()
 
     async def _write(self, poster: Poster) -> None:
-        if self.has_ended or (streams := await poster.surface.streams(poster.address)) is None:
+        if self.has_ended or (streams := await poster.surface.find_streams(poster.address)) is None:
             return
-        stream = await poster.plan_one(STREAM)
+        stream = await poster.plan_delivery(STREAM)
         if stream.state != "pending":
             return  # an earlier process has started the stream with another text
         self._has_begun = True

@@ -7,7 +7,7 @@ from typing import Literal
 from bots.delivery.markdown import truncate
 from bots.delivery.run_view import RunView
 from core.domain.approval import answerer_name, is_denied
-from core.domain.outside_text import escape_markdown, shown_name
+from core.domain.outside_text import escape_markdown, escape_name
 from core.domain.threads import Ask
 
 FEEDBACK_LABELS = {"good": "Good answer", "bad": "Bad answer"}
@@ -51,7 +51,7 @@ class AskPrompt:
 def answer_line(ask: Ask, *, answer_max: int) -> str:
     """Returns a line of Markdown that says who answered a question, and what they answered."""
     is_no = ask.kind == "approval" and is_denied(ask)
-    line = f"{'❌' if is_no else '✅'} **{shown_name(answerer_name(ask))}** answered"
+    line = f"{'❌' if is_no else '✅'} **{escape_name(answerer_name(ask))}** answered"
     if ask.is_written_in_thread:
         return f"{line} in this thread."
     return f"{line}: {escape_markdown(truncate((ask.answer or '').strip(), answer_max)) or '…'}"

@@ -92,7 +92,7 @@ def split_markdown(markdown: str, limit: int) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def tidy_markdown(markdown: str) -> str:
+def normalize_model_markdown(markdown: str) -> str:
     """Rewrites what models write and chat platforms do not show: Slack's own links, HTML line breaks, bold text that
     ends in an address, and names such as `__init__`. Leaves code unchanged."""
     return "".join(
@@ -187,11 +187,11 @@ def _is_table(lines: Sequence[str], at: int) -> bool:
         and at + 1 < len(lines)
         and "|" in lines[at + 1]
         and _TABLE_RULE.match(lines[at + 1].strip()) is not None
-        and len(table_cells(lines[at])) == len(table_cells(lines[at + 1]))
+        and len(split_table_row(lines[at])) == len(split_table_row(lines[at + 1]))
     )
 
 
-def table_cells(line: str) -> list[str]:
+def split_table_row(line: str) -> list[str]:
     """Returns the cells of one line of a table, without surrounding spaces."""
     inner = line.strip().removeprefix("|")
     if inner.endswith("|") and not inner.endswith("\\|"):
@@ -239,17 +239,17 @@ def _cut_framed(text: str, lines: Sequence[str], frame: tuple[str, str], room: i
 
 def _cut_line(line: str, limit: int) -> Iterator[str]:
     """Yields the line in pieces of at most `limit` units. Joined, the pieces give the line."""
-    end = cut_index(line, limit)
+    end = fitting_prefix_length(line, limit)
     yield line[:end]
     while end < len(line):
-        start, end = end, end + cut_index(line[end : end + limit + 1], limit)
+        start, end = end, end + fitting_prefix_length(line[end : end + limit + 1], limit)
         yield line[start:end]
 
 
 def _cut_text(text: str, room: int, limit: int) -> Iterator[str]:
     """Yields the text in pieces. If a quoted line is split, its rest is quoted, too."""
     while utf16_length(text) > room:
-        at = _cut_position(text[: room + _LOOK_AHEAD], cut_index(text[: room + 1], room))
+        at = _cut_position(text[: room + _LOOK_AHEAD], fitting_prefix_length(text[: room + 1], room))
         yield text[:at].rstrip()
         line = text[text.rfind("\n", 0, at) + 1 : at]
         quote = _QUOTE.match(line) if text[at : at + 1] != "\n" else None
@@ -276,7 +276,7 @@ def utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def cut_index(text: str, length_max: int) -> int:
+def fitting_prefix_length(text: str, length_max: int) -> int:
     """Returns the length of the longest prefix that has at most `length_max` UTF-16 units. Keeps an emoji with its
     modifiers whole if possible."""
     index = min(len(text), length_max)
@@ -294,10 +294,10 @@ def truncate(text: str, length_max: int) -> str:
     """Returns the text, truncated with an ellipsis if it is longer than `length_max` UTF-16 units."""
     if utf16_length(text) <= length_max:
         return text
-    return text[: cut_index(text, max(0, length_max - 1))] + "…"
+    return text[: fitting_prefix_length(text, max(0, length_max - 1))] + "…"
 
 
-def markdown_parser(markdown: str) -> MarkdownIt:
+def choose_parser(markdown: str) -> MarkdownIt:
     """Returns a parser for the text. It looks for links only if the text may have some."""
     return _MARKDOWN if "](" in markdown or "]:" in markdown else _WITHOUT_LINKS
 
@@ -305,7 +305,7 @@ def markdown_parser(markdown: str) -> MarkdownIt:
 def markdown_to_words(markdown: str) -> str:
     """Returns the text without Markdown's marks, as a screen reader or push notification should present it."""
     lines: list[str] = []
-    for token in markdown_parser(markdown).parse(markdown):
+    for token in choose_parser(markdown).parse(markdown):
         if token.type == "inline":
             lines.append("".join(token_text(child) for child in token.children or ()))
         elif token.type in ("fence", "code_block"):

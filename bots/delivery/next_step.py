@@ -1,9 +1,9 @@
 """Decides what the delivery of a run does next, by comparing what the chat should show with what it shows. Pure.
 
 Two loops of `bots.delivery.run_delivery` carry out the steps, each of them one step at a time. With a single loop, a
-reaction would wait for a post, which can take long: 20 s for an upload, minutes under a rate limit. `next_post` returns
-the steps that post and edit messages, in the order in which users should see the messages. `next_reaction` returns the
-quick steps. All times are in seconds of the event loop's clock."""
+reaction would wait for a post, which can take long: 20 s for an upload, minutes under a rate limit. `next_post_step`
+returns the steps that post and edit messages, in the order in which users should see the messages. `next_reaction_step`
+returns the quick steps. All times are in seconds of the event loop's clock."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ class FinishPosting:
 
 
 @dataclass(frozen=True, slots=True)
-class React:
+class SetReaction:
     """Set the reaction, or remove it if None. Unless `is_patient`, give up if the call would have to wait, because
     another reaction follows."""
 
@@ -126,14 +126,14 @@ class ReadInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class TellWait:
+class TellRequesterOfWait:
     """Tell the requester that the answer is waiting to be posted, without a message that would have to wait as well."""
 
 
-Step = Wait | ShowStatus | PostOutbox | FinishPosting | React | ReadInputs | TellWait
+Step = Wait | ShowStatus | PostOutbox | FinishPosting | SetReaction | ReadInputs | TellRequesterOfWait
 
 
-def next_post(state: ChatState, now: float) -> Step | None:
+def next_post_step(state: ChatState, now: float) -> Step | None:
     """Returns the next step that posts or edits, or None if no such step will follow.
 
     A run's first status message comes before its posts from the outbox. It is due at the first step or reply, or after
@@ -154,17 +154,17 @@ def next_post(state: ChatState, now: float) -> Step | None:
     return _first_step(steps, state, now, state.began_at + LONG_WAIT_SECONDS)
 
 
-def next_reaction(state: ChatState, now: float) -> Step | None:
+def next_reaction_step(state: ChatState, now: float) -> Step | None:
     """Returns the next step that must not wait for posts, or None if no such step will follow."""
     steps: list[Step] = []
     if state.inputs_read != state.inputs and not state.is_over:
         steps.append(ReadInputs(state.inputs))
     if state.end is None and now >= state.tell_wait_at:
-        steps.append(TellWait())
+        steps.append(TellRequesterOfWait())
     is_last = state.end is not None
-    for ref, sign in desired_signs(state, now).items():
+    for ref, sign in desired_reactions(state, now).items():
         if ref not in state.signs or state.signs[ref] != sign:
-            steps.append(React(ref, sign, is_patient=is_last or sign == "asking"))
+            steps.append(SetReaction(ref, sign, is_patient=is_last or sign == "asking"))
     if is_last and not steps:
         return None
     queued_sign_at = state.began_at + QUEUED_AFTER_SECONDS
@@ -175,10 +175,10 @@ def is_typing(state: ChatState, now: float) -> bool:
     """Whether the agent is shown as typing: it is working, and it is certain that it will respond."""
     is_certain = state.attention == "addressed" or is_status_needed(state)
     works = not state.is_over and state.view.state != "waiting"
-    return works and is_certain and now >= typing_at(state)
+    return works and is_certain and now >= typing_starts_at(state)
 
 
-def typing_at(state: ChatState) -> float:
+def typing_starts_at(state: ChatState) -> float:
     return state.began_at + min(TYPING_AFTER_SECONDS, state.status_after_seconds)
 
 
@@ -195,7 +195,7 @@ def needs_final_status(view: RunView, *, is_posted: bool, is_always: bool) -> bo
     return is_always or view.state not in ("completed", "asking") or shows_more_than_working(view)
 
 
-def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]:
+def desired_reactions(state: ChatState, now: float) -> Mapping[str, Reaction | None]:
     """Returns the reaction that each user message should have. Messages that are not in the result keep their reaction.
 
     A request that may be meant for other users has no reaction before the first step. A request whose run begins at
@@ -203,7 +203,7 @@ def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]
     posted."""
     if state.end is not None:
         had_none = state.end.state == "silent" and not state.is_for_agent
-        return {} if had_none else final_signs(state.end)
+        return {} if had_none else final_reactions(state.end)
     if state.is_over:
         return {}
     signs: dict[str, Reaction | None] = dict.fromkeys(state.follow_ups, "seen")
@@ -219,7 +219,7 @@ def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]
     return signs
 
 
-def final_signs(end: RunEnd) -> dict[str, Reaction | None]:
+def final_reactions(end: RunEnd) -> dict[str, Reaction | None]:
     """Returns the reactions that show the end of a run. If a question is open, the request gets the reaction for that
     instead."""
     signs: dict[str, Reaction | None] = dict.fromkeys(end.refs, FINAL_SIGNS.get(end.state))
@@ -243,7 +243,7 @@ def add_event(state: ChatState, event: AgentEvent) -> ChatState:
     return state if is_same else replace(state, view=view, unread=unread)
 
 
-def add_inputs(state: ChatState, count: int, unread_inputs: Sequence[ThreadInput]) -> ChatState:
+def add_unread_inputs(state: ChatState, count: int, unread_inputs: Sequence[ThreadInput]) -> ChatState:
     """Returns the state with the unread messages and edits, except those that may be meant for other users."""
     meant = [one for one in unread_inputs if one.attention != "unsure"]
     refs = [one.message_ref for one in meant if one.is_news_for(state.request_ref)]

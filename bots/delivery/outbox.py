@@ -12,8 +12,14 @@ from dataclasses import replace
 from functools import partial
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.markdown import markdown_to_words, scan_blocks, split_markdown, table_cells, tidy_markdown
-from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe
+from bots.delivery.markdown import (
+    markdown_to_words,
+    normalize_model_markdown,
+    scan_blocks,
+    split_markdown,
+    split_table_row,
+)
+from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe_notice
 from bots.delivery.run_view import RunView
 from core.domain.approval import is_allowed
 from core.domain.errors import RunError, SurfaceError, SurfaceRateLimited, SurfaceRefused, ToolError
@@ -111,15 +117,15 @@ def _place(one: Delivery) -> int:
     return one.ordinal % REPLY_ORDINALS
 
 
-async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
+async def close_open_deliveries(planned: Sequence[Delivery], poster: Poster) -> None:
     """Ends the stream of a run that posted no answer in its place. The streamed text stays.
 
     Also drops the notice about a message that failed, if that message was posted after all."""
     for one in planned:
         if one.slot == "stream":
             await poster.finish_stream(one)
-        elif is_probe(one):
-            await poster.settle(one)
+        elif is_probe_notice(one):
+            await poster.mark_done(one)
 
 
 async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps, *, may_wait: bool) -> None:
@@ -127,16 +133,16 @@ async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps, *
     `may_wait`, a status message that would have to wait is not posted, so that no answer waits for it."""
     run_id = poster.rendering.run.run_id
     final = RunStatus(run_id=run_id, view=await _finish_view(view, run_id, deps))
-    status = await poster.plan_one(STATUS)
+    status = await poster.plan_delivery(STATUS)
     try:
-        await poster.show(status, final, may_wait=may_wait)
+        await poster.post_or_edit(status, final, may_wait=may_wait)
     except SurfaceRateLimited:
         log.info("run %s ends without a status message, because others wait to be posted", run_id)
-        await poster.settle(status)
-    if (shown := poster.current_state(status)).state == "failed" and shown.message_ref:
-        again = await poster.plan_one(replace(STATUS, ordinal=1))
-        await poster.show(again, final)
-        if poster.current_state(again).state == "delivered":
+        await poster.mark_done(status)
+    if (shown := poster.latest_record(status)).state == "failed" and shown.message_ref:
+        again = await poster.plan_delivery(replace(STATUS, ordinal=1))
+        await poster.post_or_edit(again, final)
+        if poster.latest_record(again).state == "delivered":
             with suppress(SurfaceError):  # somebody may have deleted it
                 await poster.surface.delete(poster.address, shown.message_ref)
 
@@ -145,7 +151,11 @@ async def _finish_view(view: RunView, run_id: str, deps: DeliveryDeps) -> RunVie
     """Returns the view of an ended run with its duration and cost, or with the name of whoever stopped it. If the
     question of the run was answered, the state becomes `answered`."""
     found = await deps.conversations.run_with_thread(run_id)
-    if found and view.state == "stopped" and (name := await deps.conversations.stopped_by(found[1].address, run_id)):
+    if (
+        found
+        and view.state == "stopped"
+        and (name := await deps.conversations.find_stopper_name(found[1].address, run_id))
+    ):
         return replace(view, message=f"{name.translate(NO_STYLES)} stopped this. {view.message}")
     if found is None or not view.is_folded:
         return view
@@ -172,12 +182,12 @@ async def _deliver_answer(
         is_end = at + 1 == len(parts)
         part = AnswerPart(markdown=markdown, part=at + 1, parts=len(parts), run_id=run.run_id if is_end else "")
         streams = [each for each in planned if each.slot == "stream" and not at]
-        is_open = poster.current_state(one).state in ("pending", "attempting")
+        is_open = poster.latest_record(one).state in ("pending", "attempting")
         if is_open and streams and await poster.finish_stream(streams[0], one, part):
             continue
         is_last = is_end and is_open
         files = await _attached_files(planned, run, poster, deps) if is_last else ()
-        await poster.show(one, part, files=files)
+        await poster.post_or_edit(one, part, files=files)
     for at, table in enumerate(await asyncio.to_thread(_large_tables, text)):
         place = start + TABLE_ORDINAL + at
         await _send_text_file(f"table-{at + 1}.csv", table, place, poster, tells_refusal=True)
@@ -192,14 +202,17 @@ async def _plan_parts(
     the rest, it posts the stored parts. Nothing is stored for an answer of one part, or whose whole text is in a
     file."""
     later = sorted((one for one in planned if one.slot == "answer"), key=_place)[1:]
-    text, limit = await asyncio.to_thread(tidy_markdown, str(answer.body.get("text", ""))), poster.surface.answer_limit
+    text, limit = (
+        await asyncio.to_thread(normalize_model_markdown, str(answer.body.get("text", ""))),
+        poster.surface.answer_limit,
+    )
     in_file = answer.ordinal + WHOLE_ANSWER_ORDINAL
     if later and "text" in later[0].body:
         if any((one.slot, one.ordinal) == ("file", in_file) for one in planned):
             await _send_text_file(WHOLE_ANSWER, text, in_file, poster)
         texts = [str(one.body["text"]) for one in later]
         return planned, [str(later[0].body["first"]), *texts]
-    if not later and poster.current_state(answer).state == "delivered":
+    if not later and poster.latest_record(answer).state == "delivered":
         return planned, [text]
     parts = await asyncio.to_thread(split_markdown, text, limit) or [text]
     if len(parts) > PARTS_MAX and await _send_text_file(WHOLE_ANSWER, text, in_file, poster):
@@ -220,7 +233,7 @@ def _large_tables(markdown: str) -> list[str]:
     blocks = [block.lines for block in scan_blocks(markdown) if block.kind == "table"]
     large: list[str] = []
     for header, _, *lines in blocks:
-        rows = [[_csv_cell(cell) for cell in table_cells(line)] for line in (header, *lines)]
+        rows = [[_csv_cell(cell) for cell in split_table_row(line)] for line in (header, *lines)]
         if len(lines) > TABLE_ROWS_SHOWN_MAX or len(rows[0]) > TABLE_COLUMNS_SHOWN_MAX:
             written = io.StringIO()
             written.write("\ufeff")  # without this mark, Excel takes UTF-8 for another encoding
@@ -245,7 +258,7 @@ async def _attached_files(
         for one in planned
         if one.slot == "file"
         and _place(one) < WHOLE_ANSWER_ORDINAL
-        and poster.current_state(one).state in ("pending", "attempting")
+        and poster.latest_record(one).state in ("pending", "attempting")
     ]
     attached: list[AttachedFile] = []
     room = poster.surface.file_limit(poster.address)
@@ -253,7 +266,7 @@ async def _attached_files(
         async with asyncio.timeout(FILES_SECONDS if waiting else None):
             for one in waiting[: poster.surface.files_per_message]:
                 with suppress(RunError, ToolError):
-                    sandbox, path, size = await require_file(
+                    sandbox, path, size = await require_workspace_file(
                         str(one.body.get("path", "")), run.thread_id, deps.sandboxes
                     )
                     if 0 < size <= room:
@@ -263,7 +276,9 @@ async def _attached_files(
     return attached
 
 
-async def require_file(attachment: str, thread_id: str, sandboxes: SandboxProvider | None) -> tuple[Sandbox, str, int]:
+async def require_workspace_file(
+    attachment: str, thread_id: str, sandboxes: SandboxProvider | None
+) -> tuple[Sandbox, str, int]:
     """Returns the sandbox, the path and the size of a file that the model attached. Raises RunError or ToolError."""
     path = workspace_path(attachment)
     if sandboxes is None:
@@ -278,24 +293,24 @@ async def require_file(attachment: str, thread_id: str, sandboxes: SandboxProvid
 async def _send_text_file(name: str, text: str, ordinal: int, poster: Poster, *, tells_refusal: bool = False) -> bool:
     """Uploads the text as a file. Returns whether the platform accepted it or, with `tells_refusal`, a notice with the
     reason was posted instead."""
-    file = await poster.plan_one(DeliveryDraft(slot="file", ordinal=ordinal, body={"name": name}))
+    file = await poster.plan_delivery(DeliveryDraft(slot="file", ordinal=ordinal, body={"name": name}))
     refused = await poster.send_file(file, lambda: _text_file(name, text))
     if refused is not None and tells_refusal:
         why = WHY_REFUSED.get(refused.code, NOT_POSTED)
         await _say(file, f"The file `{name}` {why}.", poster)
     elif refused is not None:
         await poster.record_refusal(file, refused)
-    return poster.current_state(file).state == "delivered"
+    return poster.latest_record(file).state == "delivered"
 
 
 async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: DeliveryDeps) -> None:
     """Uploads a file from the sandbox. If that fails, posts a notice with the reason, and with a download link if the
     platform does not accept the file and links are available."""
-    if poster.current_state(file).state in ("delivered", "failed"):
+    if poster.latest_record(file).state in ("delivered", "failed"):
         return
     path = str(file.body.get("path", ""))
     try:
-        sandbox, path, size = await require_file(path, run.thread_id, deps.sandboxes)
+        sandbox, path, size = await require_workspace_file(path, run.thread_id, deps.sandboxes)
     except (RunError, ToolError) as error:
         log.warning("a file of run %s cannot be read: %s", run.run_id, type(error).__name__)
         await _say(file, f"The file `{path}` could not be attached: {error}", poster)
@@ -320,11 +335,11 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: Delivery
 async def _say(file: Delivery, markdown: str, poster: Poster) -> None:
     """Posts a notice in place of the file."""
     notice = Notice(markdown=markdown, level="warning")
-    record = poster.current_state(file)
+    record = poster.latest_record(file)
     if record.state == "attempting":
         # a refused upload leaves no message in the thread, so there is nothing to search for
         record = replace(record, state="pending", message_ref=None)
-    await poster.show(record, notice)
+    await poster.post_or_edit(record, notice)
 
 
 async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> None:
@@ -334,16 +349,16 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
     if isinstance(ask_id, str) and (asked := await deps.asks.find_ask(ask_id)) is not None:
         # the stored text of an approval also repeats the file
         is_approval = asked.kind == "approval"
-        shown = text if is_approval else await asyncio.to_thread(tidy_markdown, asked.text)
+        shown = text if is_approval else await asyncio.to_thread(normalize_model_markdown, asked.text)
         commands = ask.body.get("commands")
         buttons = commands if isinstance(commands, dict) and is_allowed(asked) else {}
         texts = {label: str(command) for label, command in buttons.items()}
         content = AskPrompt(ask=replace(asked, text=shown), commands=texts)
-        if _needs_list(asked.choices) and not poster.current_state(ask).message_ref:
+        if _needs_list(asked.choices) and not poster.latest_record(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
             await _send_text_file("options.txt", listed, _file_ordinals(ask)[0], poster, tells_refusal=True)
     await _show_whole_approval(ask, poster)
-    await poster.show(ask, content)
+    await poster.post_or_edit(ask, content)
 
 
 def _file_ordinals(ask: Delivery) -> range:
@@ -368,7 +383,7 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
     The file comes before the card, so that no one can approve what is not shown."""
     name, text = str(ask.body.get("file_name", "")), str(ask.body.get("file_text", ""))
     first, *places = _file_ordinals(ask)
-    if not text or poster.current_state(ask).message_ref or await _send_text_file(name, text, first, poster):
+    if not text or poster.latest_record(ask).message_ref or await _send_text_file(name, text, first, poster):
         return
     planned = await poster.plan_deliveries([])
     if not any(one.slot == "file" and one.ordinal in places for one in planned):
@@ -380,7 +395,7 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
         )
     for one in planned:
         if one.slot == "file" and one.ordinal in places:
-            await poster.show(one, Notice(markdown=str(one.body.get("text", ""))))
+            await poster.post_or_edit(one, Notice(markdown=str(one.body.get("text", ""))))
 
 
 def _sandbox_file(sandbox: Sandbox, path: str, size: int) -> OutgoingFile:
@@ -397,7 +412,7 @@ def _text_file(name: str, text: str) -> OutgoingFile:
     return OutgoingFile(name=name, size_bytes=len(content), pieces=pieces())
 
 
-async def tell_refusal(run: Run, planned: Sequence[Delivery], poster: Poster) -> bool:
+async def report_refusal_elsewhere(run: Run, planned: Sequence[Delivery], poster: Poster) -> bool:
     """Tells the requester elsewhere that the thread refused the run's messages. Returns whether the thread refused any.
 
     The message has a Retry button, which posts the kept answer, or starts the run again if it has not begun."""
@@ -427,10 +442,10 @@ async def _tell_elsewhere(run: Run, poster: Poster, content: Content) -> None:
     try:
         async for address in poster.surface.fallback_addresses(poster.address, person_id):
             draft = DeliveryDraft(slot="notice", ordinal=ordinal, body={})
-            notice = await poster.plan_one(draft)
+            notice = await poster.plan_delivery(draft)
             elsewhere = replace(poster, address=address)
-            await elsewhere.show(notice, content)
-            if elsewhere.current_state(notice).state == "delivered":
+            await elsewhere.post_or_edit(notice, content)
+            if elsewhere.latest_record(notice).state == "delivered":
                 return
             ordinal += 1
     except SurfaceRefused as refused:

@@ -121,7 +121,7 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
         users."""
         ...
 
-    async def streams(self, address: Address) -> AnswerStreams | None:
+    async def find_streams(self, address: Address) -> AnswerStreams | None:
         """Returns the streams of the thread, or None if not everyone there would see a message grow. Raises
         SurfaceError."""
         ...
@@ -184,7 +184,7 @@ class Poster:
     metrics: RunMetrics = NO_METRICS
     _records: dict[str, Delivery] = field(default_factory=dict[str, Delivery], init=False)
 
-    def current_state(self, delivery: Delivery) -> Delivery:
+    def latest_record(self, delivery: Delivery) -> Delivery:
         return self._records.get(delivery.delivery_id, delivery)
 
     def refused_posts(self, planned: Sequence[Delivery] = ()) -> list[Delivery]:
@@ -192,7 +192,7 @@ class Poster:
         newest = {one.delivery_id: one for one in planned} | self._records
         return [one for one in newest.values() if one.state == "failed" and not one.message_ref]
 
-    async def show(
+    async def post_or_edit(
         self,
         delivery: Delivery,
         content: Content,
@@ -209,7 +209,7 @@ class Poster:
         The delivery counts as delivered only if `is_final` is true. A refusal by the platform is logged and recorded,
         not raised. Raises SurfaceError if the platform stays unreachable, SurfaceRateLimited if the message would have
         to wait and is not final or not `may_wait`, and LeaseLost if another process now delivers this run."""
-        record = self.current_state(delivery)
+        record = self.latest_record(delivery)
         if record.state in ("delivered", "failed"):
             return
         try:
@@ -266,24 +266,24 @@ class Poster:
     async def _post_probe(self) -> None:
         """Posts a notice about a message that failed. Raises SurfaceError if the platform does not accept the
         notice."""
-        rows = [one for one in await self.plan_deliveries([]) if is_probe(one)]
+        rows = [one for one in await self.plan_deliveries([]) if is_probe_notice(one)]
         ordinal = PROBE_ORDINAL + sum(one.state == "delivered" for one in rows)
-        planned = await self.plan_one(DeliveryDraft(slot="notice", ordinal=ordinal, body={}))
+        planned = await self.plan_delivery(DeliveryDraft(slot="notice", ordinal=ordinal, body={}))
         notice = await self._looked_for(planned)
         if notice.message_ref is None:
             content = Notice(markdown=FAILED_MESSAGE, level="warning")
             await self._post(notice, self._sender(notice, content), is_final=False)
-        await self.settle(notice)
+        await self.mark_done(notice)
 
-    async def settle(self, delivery: Delivery) -> None:
+    async def mark_done(self, delivery: Delivery) -> None:
         """Records that nothing more is to be done for the delivery."""
-        await self._record(replace(self.current_state(delivery), state="delivered"))
+        await self._record(replace(self.latest_record(delivery), state="delivered"))
 
     async def _show_with_files(self, record: Delivery, content: Content, files: Sequence[AttachedFile]) -> bool:
         """Posts the message with the files in it. Returns False if nothing was posted, because the files were refused.
 
         Records the files as attempted first, so that the thread is searched for each of them after a crash."""
-        sent = [await self._record(replace(self.current_state(one.delivery), state="attempting")) for one in files]
+        sent = [await self._record(replace(self.latest_record(one.delivery), state="attempting")) for one in files]
         try:
             await self._post(record, self._sender(record, content, files), is_final=True, action="upload")
         except (SurfaceRefused, RunError, ToolError) as refused:
@@ -295,7 +295,7 @@ class Poster:
             for one in sent:
                 await self._record(replace(one, state="pending"))
             return False
-        message_ref = self.current_state(record).message_ref
+        message_ref = self.latest_record(record).message_ref
         for one in sent:
             await self._record(replace(one, state="delivered", message_ref=message_ref))
         return True
@@ -316,7 +316,7 @@ class Poster:
 
     async def append_to_stream(self, stream: Delivery, streams: AnswerStreams, markdown: str) -> None:
         """Appends text to the message. If SurfaceError is raised, the text may or may not have been appended."""
-        record = self.current_state(stream)
+        record = self.latest_record(stream)
         await self._send(
             "edit",
             lambda: streams.append(self.address, record, markdown, precondition=self._check_lease),
@@ -329,20 +329,20 @@ class Poster:
         """Ends the stream, if it is open, and makes its message the answer. Returns whether the answer is delivered.
 
         This also works in a process that does not know how much was written, because the whole text is replaced."""
-        record = self.current_state(stream)
+        record = self.latest_record(stream)
         if record.state == "delivered":
             return False
         is_answer = False
         try:
             record = await self._looked_for(record)
-            streams = await self.surface.streams(self.address)
+            streams = await self.surface.find_streams(self.address)
             if record.message_ref is not None and streams is not None:
                 found = record
                 await self._send(
                     "edit", lambda: streams.finish(self.address, found, part, precondition=self._check_lease)
                 )
                 if answer is not None:
-                    posted = replace(self.current_state(answer), message_ref=found.message_ref)
+                    posted = replace(self.latest_record(answer), message_ref=found.message_ref)
                     await self._record(replace(posted, state="delivered"))
                     is_answer = True
         except SurfaceRefused as refused:
@@ -354,7 +354,7 @@ class Poster:
         """Uploads the file of a delivery at most once.
 
         Returns the platform's refusal (for example: too large, empty, forbidden), or None if the file is delivered."""
-        record = self.current_state(delivery)
+        record = self.latest_record(delivery)
         if record.state in ("delivered", "failed"):
             return None
         try:
@@ -384,7 +384,7 @@ class Poster:
         self.held_since = began
         return planned
 
-    async def plan_one(self, draft: DeliveryDraft) -> Delivery:
+    async def plan_delivery(self, draft: DeliveryDraft) -> Delivery:
         """Stores the draft as a pending delivery if it is missing, and returns the delivery. Raises LeaseLost."""
         place = (draft.slot, draft.ordinal)
         return next(one for one in await self.plan_deliveries([draft]) if (one.slot, one.ordinal) == place)
@@ -505,11 +505,11 @@ class Poster:
 
     async def record_refusal(self, delivery: Delivery, refused: SurfaceRefused) -> None:
         """Records that the platform did not accept the message, so that it is not sent again."""
-        record = self.current_state(delivery)
+        record = self.latest_record(delivery)
         log.error("the %s of run %s was refused: %s", record.slot, self.rendering.run.run_id, refused.code)
         await self._record(replace(record, state="failed", error=refused.code))
 
 
-def is_probe(delivery: Delivery) -> bool:
+def is_probe_notice(delivery: Delivery) -> bool:
     """Whether this is a notice that was posted to see if the platform accepts messages."""
     return delivery.slot == "notice" and delivery.ordinal >= PROBE_ORDINAL

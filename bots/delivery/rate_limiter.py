@@ -52,11 +52,11 @@ class RateBudget(Protocol):
         Reserves nothing if the result exceeds `wait_seconds_max`."""
         ...
 
-    def is_refused(self, limit: RateLimit) -> bool:
+    def is_blocked(self, limit: RateLimit) -> bool:
         """Whether a refusal known to this process still blocks calls that the limit counts."""
         ...
 
-    async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
+    async def record_refusal(self, limits: Sequence[RateLimit], *, seconds: float) -> None:
         """Records that the platform refused a call (HTTP 429).
 
         Blocks all calls for `seconds`. Afterwards, calls are spaced by the interval of each limit."""
@@ -116,7 +116,7 @@ class RateLimiter:
         self._clock = clock
         self._lines: dict[str, _Line] = {}
 
-    async def admit(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float, oversleeps: bool = True) -> None:
+    async def admit(self, limits: Sequence[RateLimit], *, wait_seconds_max: float, oversleeps: bool = True) -> None:
         """Waits until the call may be made. Returns immediately if no limit applies. The widest limit comes first in
         `allowances`.
 
@@ -128,12 +128,12 @@ class RateLimiter:
             is_patient = asked >= PATIENT_SECONDS
             wait_seconds_max = asked if is_patient else min(asked, wait_seconds_max)
             if not asked:  # leaves one call of the burst to others
-                allowances = [replace(one, burst=max(1, one.burst - 1)) for one in allowances]
+                limits = [replace(one, burst=max(1, one.burst - 1)) for one in limits]
         began = self._clock()
-        overslept = await self._pass(allowances, began + wait_seconds_max)
+        overslept = await self._pass(limits, began + wait_seconds_max)
         took = self._clock() - began
         if self._waited is not None and overslept is not None:
-            first = allowances[0]
+            first = limits[0]
             self._waited(first.owner.partition(":")[0], first.name, took)
         if not oversleeps and overslept is not None and overslept > OVERSLEPT_SECONDS_MAX:
             raise _patience(0.0)
@@ -186,13 +186,13 @@ class RateLimiter:
             began = self._clock()
             await self._sleep(seconds)
             overslept = max(overslept or 0.0, self._clock() - began - seconds)
-            if not self._budget.is_refused(limit):
+            if not self._budget.is_blocked(limit):
                 return overslept
             # the platform refused another call during the wait, so the reserved slot is no longer valid
 
-    async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
+    async def record_refusal(self, limits: Sequence[RateLimit], *, seconds: float) -> None:
         """Records that the platform refused a call and asked to wait for `seconds`, capped at one hour."""
-        await self._budget.refuse(allowances, seconds=min(seconds, RETRY_AFTER_SECONDS_MAX))
+        await self._budget.record_refusal(limits, seconds=min(seconds, RETRY_AFTER_SECONDS_MAX))
 
 
 def _patience(seconds: float) -> SurfaceRateLimited:
@@ -228,7 +228,7 @@ class MemoryRateBudget:
         self._counts: dict[str, _Count] = {}
 
     async def reserve(self, limit: RateLimit, *, wait_seconds_max: float) -> float:
-        if not self.is_counted(limit):
+        if not self.applies_now(limit):
             return 0.0
         now, count = self._clock(), self._counts.get(limit.key)
         if count is None:
@@ -239,20 +239,20 @@ class MemoryRateBudget:
             count.full_at = max(count.full_at, at) + limit.interval_seconds
         return at - now
 
-    def is_counted(self, limit: RateLimit) -> bool:
+    def applies_now(self, limit: RateLimit) -> bool:
         """Whether the limit applies now."""
         count = self._counts.get(limit.key)
         return limit.is_proactive or (count is not None and self._clock() < count.paced_until)
 
-    def is_refused(self, limit: RateLimit) -> bool:
+    def is_blocked(self, limit: RateLimit) -> bool:
         count = self._counts.get(limit.key)
         return count is not None and count.refused_until > self._clock() + LATE_SECONDS
 
-    async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
-        for allowance in allowances:
-            self.note(allowance.key, seconds, allowance.burst_seconds)
+    async def record_refusal(self, limits: Sequence[RateLimit], *, seconds: float) -> None:
+        for allowance in limits:
+            self.record_limit_refusal(allowance.key, seconds, allowance.burst_seconds)
 
-    def note(self, key: str, seconds: float, burst_seconds: float) -> None:
+    def record_limit_refusal(self, key: str, seconds: float, burst_seconds: float) -> None:
         """Records a refusal, which another process may have received. Calls are blocked for `seconds`.
 
         `burst_seconds` counts the whole burst as used, so only single calls at the interval follow."""

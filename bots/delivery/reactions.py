@@ -25,7 +25,7 @@ class Reactions:
         self._signs: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
-    async def show(
+    async def set_only_reaction(
         self,
         message: str,
         reaction: Reaction | None,
@@ -44,7 +44,7 @@ class Reactions:
         lock = self._locks.setdefault(message, asyncio.Lock())
         async with lock:
             wanted = self._emoji[reaction] if reaction else ""
-            is_new, is_sure = message not in self._signs, self.is_sure(message)
+            is_new, is_sure = message not in self._signs, self.is_cache_valid(message)
             last, _ = self._signs.get(message, _NOTHING)
             self._put(message, last, is_sure=False)
             if is_new and reaction in ("seen", "queued"):
@@ -62,7 +62,7 @@ class Reactions:
                 await remove(emoji)
             self._put(message, wanted, is_sure=True)
 
-    def is_sure(self, message: str) -> bool:
+    def is_cache_valid(self, message: str) -> bool:
         """Whether the remembered reaction is certainly the only reaction of the bot on `message`."""
         return time.monotonic() < self._signs.get(message, _NOTHING)[1]
 

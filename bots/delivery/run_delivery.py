@@ -16,35 +16,35 @@ from bots.delivery.next_step import (
     ChatState,
     FinishPosting,
     PostOutbox,
-    React,
     ReadInputs,
     RunEnd,
+    SetReaction,
     ShowStatus,
     Step,
-    TellWait,
+    TellRequesterOfWait,
     Wait,
     add_event,
-    add_inputs,
-    final_signs,
+    add_unread_inputs,
+    final_reactions,
     is_typing,
     needs_final_status,
-    next_post,
-    next_reaction,
+    next_post_step,
+    next_reaction_step,
 )
 from bots.delivery.outbox import (
     STATUS,
+    close_open_deliveries,
     deliver_outbox,
-    end_streams,
+    report_refusal_elsewhere,
     show_final_status,
-    tell_refusal,
     wait_for_earlier_runs,
 )
 from bots.delivery.poster import DeliveryDeps, Poster
-from bots.delivery.run_view import RunView, ViewState, apply_event, terminal_event
+from bots.delivery.run_view import RunView, ViewState, apply_event, stored_terminal_event
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.threads import Run
 from core.observability import set_log_context
-from core.run.event_replay import Recheck, follow
+from core.run.event_replay import Recheck, follow_events
 from core.tasks import backoff_seconds, boot_seconds, cancel, spawn, spawn_awaited, wait_at_most
 
 log = logging.getLogger(__name__)
@@ -179,12 +179,12 @@ class _Show:
         if run.status not in ("queued", "running", "waiting"):
             # states before the end are not shown
             await asyncio.gather(folding, return_exceptions=True)
-        writing = spawn(self._stream.write(run, poster), name=f"stream of {self.run_id}")
+        writing = spawn(self._stream.stream_until_end(run, poster), name=f"stream of {self.run_id}")
         typing = spawn(self._keep_typing(poster), name=f"typing of {self.run_id}")
-        reactions = self._carry_out_steps(next_reaction, run, poster)
+        reactions = self._carry_out_steps(next_reaction_step, run, poster)
         reacting = spawn_awaited(reactions, name=f"reactions of {self.run_id}")
         try:
-            await self._carry_out_steps(next_post, run, poster)
+            await self._carry_out_steps(next_post_step, run, poster)
             await folding
             await reacting
             await self._deps.deliveries.close(poster.rendering)
@@ -211,7 +211,7 @@ class _Show:
     async def _fold(self) -> None:
         """Applies the run's events. If that fails, nothing more of the run is shown in this attempt."""
         stored, bus = self._deps.conversations, self._deps.bus
-        events = follow(self.run_id, None, conversations=stored, bus=bus, recheck=self._recheck)
+        events = follow_events(self.run_id, None, conversations=stored, bus=bus, recheck=self._recheck)
         try:
             async with aclosing(events):
                 async for group in events:
@@ -220,18 +220,18 @@ class _Show:
                         self._state = add_event(self._state, one.event)
                     self._change()
             run = None if self._state.is_over else await stored.run(self.run_id)
-            if run is not None and (ended := terminal_event(run)) is not None:
+            if run is not None and (ended := stored_terminal_event(run)) is not None:
                 self._state = add_event(self._state, ended)  # the run's events are deleted
         except Exception:  # whatever it is, the user must not wait for a view that never comes
             self._change(end=NOTHING_SHOWN)
             raise
-        self._stream.leave()
+        self._stream.leave_to_outbox()
         self._change(has_ended=True, tell_wait_at=_now() + next_step.LONG_WAIT_SECONDS)
 
     async def _keep_typing(self, poster: Poster) -> None:
         while not self._state.is_over:
             if not is_typing(self._state, now := _now()):
-                until = next_step.typing_at(self._state)
+                until = next_step.typing_starts_at(self._state)
                 await self._wait_for_change(until if until > now else math.inf)
                 continue
             async with poster.surface.typing(poster.address):
@@ -280,13 +280,13 @@ class _Show:
                 await self._post_outbox(step, run, replace(poster))
             case FinishPosting():
                 await self._post_end(run, replace(poster))
-            case React():
+            case SetReaction():
                 await self._react(step, poster)
             case ReadInputs(count=count):
                 inputs = await self._deps.conversations.unread_inputs(run.thread_id)
-                self._state = add_inputs(self._state, count, inputs)
+                self._state = add_unread_inputs(self._state, count, inputs)
                 self._change()
-            case TellWait():
+            case TellRequesterOfWait():
                 self._change(tell_wait_at=math.inf)
                 if run.requester is not None and not run.requester.is_app:
                     person_id = run.requester.person_id
@@ -294,8 +294,8 @@ class _Show:
         return 0.0
 
     async def _show_status(self, view: RunView, poster: Poster) -> None:
-        status = await poster.plan_one(STATUS)
-        await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
+        status = await poster.plan_delivery(STATUS)
+        await poster.post_or_edit(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
         if any(one.error in poster.surface.closed_reasons for one in poster.refused_posts()):
             await self._deps.stop_run(self.run_id)  # no one would see the work
         self._change(status=view)
@@ -313,7 +313,7 @@ class _Show:
         await self._stream.written.wait()
         await wait_for_earlier_runs(poster.rendering, self._deps)
         planned = await deliver_outbox(run, poster, self._deps)
-        await end_streams(planned, poster)
+        await close_open_deliveries(planned, poster)
         self._change(tell_wait_at=math.inf)
         view = self._state.view
         status = next((one for one in planned if one.slot == "status"), None)
@@ -324,11 +324,11 @@ class _Show:
             may_wait = is_posted or is_always or view.state not in ("completed", "asking")
             await show_final_status(view, poster, self._deps, may_wait=may_wait)
         elif status is not None:
-            await poster.settle(status)
-        is_refused = await tell_refusal(run, planned, poster)
+            await poster.mark_done(status)
+        is_refused = await report_refusal_elsewhere(run, planned, poster)
         self._change(end=await self._read_end(run, "failed" if is_refused else view.state))
 
-    async def _react(self, step: React, poster: Poster) -> None:
+    async def _react(self, step: SetReaction, poster: Poster) -> None:
         ref, sign = step.message_ref, step.sign
         refused = await poster.set_reaction(ref, sign, is_patient=step.is_patient)
         self._change(signs={**self._state.signs, ref: sign})
@@ -344,15 +344,15 @@ class _Show:
         signs = dict(self._state.signs)
         with suppress(SurfaceError, StorageUnavailable):
             for other in reversed(await self._deps.conversations.runs(run.thread_id)):
-                if not signs or (ended := terminal_event(other)) is None:
+                if not signs or (ended := stored_terminal_event(other)) is None:
                     return
                 end = await self._read_end(other, apply_event(RunView(), ended).state)
-                for ref, sign in final_signs(end).items():
+                for ref, sign in final_reactions(end).items():
                     if signs.pop(ref, None) is not None:
                         await poster.surface.react(poster.address, ref, sign)
 
     async def _read_end(self, run: Run, state: ViewState) -> RunEnd:
-        refs = await self._deps.conversations.refs_to_mark(run.run_id)
+        refs = await self._deps.conversations.message_refs_to_mark(run.run_id)
         asked = await self._deps.asks.ask_of_run(run.run_id) if state == "asking" else None
         return RunEnd(
             state=state,

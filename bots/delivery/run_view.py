@@ -67,14 +67,14 @@ class Task:
     def line(self) -> str:
         """The title in the right tense, with the duration, and the exit code unless it is 0."""
         has_run = self.state in ("done", "ended") or self.exit_code is not None or self.session
-        words = [past_tense(self.title) if has_run else self.title]
+        words = [to_past_tense(self.title) if has_run else self.title]
         if self.state == "ended":
             words.append("interrupted")
         if self.state in ("started", "left"):
             place = "in the background" if self.state == "started" else "still ran at the end"
             words = [f"Started {self.title.removeprefix('Running ')}", place]
         if self.seconds >= 0.1:
-            words.append(duration(self.seconds))
+            words.append(format_duration(self.seconds))
         if self.exit_code:
             words.append(f"exit code {self.exit_code}")
         return " · ".join(words)
@@ -116,7 +116,7 @@ class RunView:
         return self.is_folded and bool(self.tasks or self.checklist)
 
     @property
-    def figures(self) -> str:
+    def summary(self) -> str:
         """What a folded run did, as in "6 steps, 1 failed · 1 min 20 s · $0.04"."""
         steps = len(self.tasks) + self.tasks_dropped
         failed = sum(task.state == "failed" for task in self.tasks)
@@ -128,7 +128,7 @@ class RunView:
         if left:
             parts.append(f"{left} command{'s' * (left != 1)} still running")
         if self.seconds >= 0.1:
-            parts.append(duration(self.seconds))
+            parts.append(format_duration(self.seconds))
         if self.cost_usd:
             parts.append(f"${self.cost_usd:.2f}" if self.cost_usd >= 0.01 else "under $0.01")
         return " · ".join(parts)
@@ -217,7 +217,7 @@ def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
         # After a crash, an interrupted call restarts with the same ID and replaces its running entry.
         # Finished entries stay, because models may reuse the IDs of earlier turns.
         kept = [one for one in view.tasks if one.call_id != event.call_id or one.state != "running"]
-        tasks, dropped = newest_tasks((*kept, task), STEPS_KEPT)
+        tasks, dropped = keep_newest_tasks((*kept, task), STEPS_KEPT)
         return replace(
             view, tasks=tasks, tasks_dropped=view.tasks_dropped + dropped, activity=narration or event.title, preview=""
         )
@@ -259,7 +259,7 @@ def _command_ended(task: Task, exit_code: int | None) -> Task:
     return replace(task, state=state, exit_code=exit_code)
 
 
-def newest_tasks(tasks: tuple[Task, ...], count: int) -> tuple[tuple[Task, ...], int]:
+def keep_newest_tasks(tasks: tuple[Task, ...], count: int) -> tuple[tuple[Task, ...], int]:
     """Returns at most `count` tasks (the newest ones, and older commands in the background), and how many are left
     out."""
     if len(tasks) <= count:
@@ -301,7 +301,7 @@ def format_details(view: RunView) -> str:
     return "\n".join(f"- {line}" for line in (*lines, *reversed(shown)))
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Returns a duration as users read it: "0.2 s", "25 s", "1 min 20 s"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -349,13 +349,13 @@ _PAST_WORDS = {
 }
 
 
-def past_tense(title: str) -> str:
+def to_past_tense(title: str) -> str:
     """Returns a title such as "Running `ls`" as "Ran `ls`". Titles that begin with another word stay."""
     first, space, rest = title.partition(" ")
     return f"{_PAST_WORDS.get(first, first)}{space}{rest}"
 
 
-def terminal_event(run: Run) -> Terminal | None:
+def stored_terminal_event(run: Run) -> Terminal | None:
     """Returns the event that ended the run, without its message, or None if the run has not ended."""
     if run.status == "failed":
         return RunFailed(public_message=run.error or "")

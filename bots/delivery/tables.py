@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 
-from bots.delivery.markdown import scan_blocks, table_cells
+from bots.delivery.markdown import scan_blocks, split_table_row
 
 TABLE_WIDTH_MAX = 64
 """The widest table, in columns, that is shown in a code block. This width mostly fits on a phone."""
@@ -17,15 +17,15 @@ def tables_as_text(markdown: str) -> str:
 
 def align_table(lines: Sequence[str]) -> list[str]:
     """Returns the lines of a code block with the aligned table, or of a list if the table is too wide for one."""
-    head = table_cells(lines[0])
-    cells = [table_cells(line)[: len(head)] for line in lines[2:]]
+    head = split_table_row(lines[0])
+    cells = [split_table_row(line)[: len(head)] for line in lines[2:]]
     if 2 * (len(head) - 1) > TABLE_WIDTH_MAX:
         return _listed(head, cells)
     rows = [row + [""] * (len(head) - len(row)) for row in cells]
     widths = [max(display_width(_plain(row[i])) for row in [head, *rows]) for i in range(len(head))]
     if sum(widths) + 2 * (len(widths) - 1) > TABLE_WIDTH_MAX:
         return _listed(head, rows)
-    rights = [cell.endswith(":") and not cell.startswith(":") for cell in table_cells(lines[1])]
+    rights = [cell.endswith(":") and not cell.startswith(":") for cell in split_table_row(lines[1])]
     ruled = [_row(head, widths, rights), "  ".join("─" * width for width in widths)]
     return ["```", *ruled, *(_row(row, widths, rights) for row in rows), "```"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from bots.bootstrap.program import RunningProgram, run_program
-from bots.demo.mcp_notice_board import mcp_settings
+from bots.demo.mcp_notice_board import board_server_settings
 from bots.demo.scripted_model import serve_scenario
 from bots.demo.trap_page_story import delivery_site
 from bots.settings import Settings, set_sdk_variables
@@ -107,7 +107,7 @@ async def start_demo(
         discord = await stack.enter_async_context(DiscordSimulator(people=world.people, channels=world.channels))
         script = None
         if not settings.model:
-            script = await stack.enter_async_context(serve_scenario(scenario or load_story()))
+            script = await stack.enter_async_context(serve_scenario(scenario or load_default_scenario()))
         ground = await _choose_sandbox(settings, folder, stack, is_scripted=script is not None)
         board = folder / "notices.txt"
         site_url = await stack.enter_async_context(serve_on_loopback(delivery_site(), port=0))
@@ -147,7 +147,7 @@ async def start_demo(
             }
         played = settings.model_copy(update=changes)
         played = played.model_copy(update=dict(world.changes))
-        (folder / TOOL_SERVERS).write_text(mcp_settings(board), "utf-8")
+        (folder / TOOL_SERVERS).write_text(board_server_settings(board), "utf-8")
         if world.agent:
             (folder / AGENTS / "threadhand.yaml").write_text(world.agent, "utf-8")
         program = await stack.enter_async_context(run_program(played))
@@ -165,7 +165,7 @@ async def start_demo(
         )
 
 
-def load_story() -> Scenario:
+def load_default_scenario() -> Scenario:
     """Returns the default script of the model."""
     return load_scenario(files("bots.demo").joinpath("story.yaml").read_text("utf-8"))
 

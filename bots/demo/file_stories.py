@@ -9,14 +9,14 @@ from bots.demo.story_helpers import (
     PATIENCE_SECONDS,
     Expectation,
     PlayedStory,
-    download,
+    download_file,
     files_of_agent,
     finish_story,
     first_channel,
     is_answered,
-    person_on,
     plan_is_done,
     send_request,
+    story_person,
 )
 from bots.demo.thread_reader import ThreadReader
 from simulator.view import SeenMessage, SentFile, SimulatedPlatform
@@ -52,16 +52,16 @@ async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = P
     started = time.monotonic()
     watch = await send_request(platform, TABLE_PROMPT, sales_table(), patience_seconds)
     question, button = await watch.wait_for_question(CHOICE)
-    person, channel = person_on(platform), first_channel(platform.view())
+    person, channel = story_person(platform), first_channel(platform.view())
     if platform.view().platform == "slack":
         await platform.press(person, channel, question.message_id, button.control_id)
     else:
         await platform.say(person, channel, f"{CHOICE}, please", thread_id=watch.thread_id)
     played = await finish_story(watch, _endings(watch, question, person), started)
     report = next(file for file in files_of_agent(watch) if file.name == REPORT)
-    text = (await download(report)).decode("utf-8", "replace")
+    text = (await download_file(report)).decode("utf-8", "replace")
     if BEST_REGION not in text or TOTAL not in text.replace(",", ""):
-        raise watch.broken(f"{REPORT} lacks {BEST_REGION} or {TOTAL}:\n{text}")
+        raise watch.story_broken(f"{REPORT} lacks {BEST_REGION} or {TOTAL}:\n{text}")
     return played
 
 
@@ -125,6 +125,6 @@ async def play_page(platform: SimulatedPlatform, *, patience_seconds: float = PA
     )
     played = await finish_story(watch, endings, started)
     page = next(file for file in files_of_agent(watch) if file.name == PAGE_PICTURE)
-    if problem := find_picture_problem(await download(page)):
-        raise watch.broken(f"{PAGE_PICTURE} shows no page. {problem}")
+    if problem := find_picture_problem(await download_file(page)):
+        raise watch.story_broken(f"{PAGE_PICTURE} shows no page. {problem}")
     return played

@@ -11,9 +11,9 @@ from bots.demo.story_helpers import (
     finish_story,
     first_channel,
     is_answered,
-    person_on,
     plan_is_done,
     send_request,
+    story_person,
 )
 from core.domain.approval import APPROVE_ONCE
 from simulator.threadbench.files import build_pdf
@@ -86,13 +86,13 @@ async def play_approval(
 
     Raises StoryBroken if an expected result does not appear in time."""
     started = time.monotonic()
-    person = person_on(platform)
+    person = story_person(platform)
     watch = await send_request(platform, PROMPT, handbook_file(), patience_seconds)
     question, button = await watch.wait_for_question(APPROVE_ONCE)
     if _pinned(board, person):
-        raise watch.broken("the notice was pinned before anybody allowed it")
+        raise watch.story_broken("the notice was pinned before anybody allowed it")
     if BONUS not in "\n".join(watch.bot_texts(except_id="")):
-        raise watch.broken("the question does not show what would be pinned")
+        raise watch.story_broken("the question does not show what would be pinned")
     await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
 
     endings = (

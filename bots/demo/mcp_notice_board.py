@@ -1,6 +1,6 @@
 """The MCP server of the demo: `python mcp_notice_board.py FILE` provides a tool that appends notices to a file.
 
-Notices cannot be removed, so `mcp_settings` makes every call of the tool require a user's approval."""
+Notices cannot be removed, so `board_server_settings` makes every call of the tool require a user's approval."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def read_notices(board: Path) -> list[str]:
     return board.read_text("utf-8").splitlines() if board.exists() else []
 
 
-def mcp_settings(board: Path) -> str:
+def board_server_settings(board: Path) -> str:
     """Returns the content of a THREADHAND_MCP_CONFIG file that configures this server."""
     server = {
         "transport": "stdio",

@@ -11,7 +11,7 @@ from bots.demo.environment import DemoEnvironment, start_demo
 from bots.demo.story_helpers import PATIENCE_SECONDS, PlayedStory
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import Settings
-from bots.setup.dialog import has_browser
+from bots.setup.dialog import has_graphical_browser
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.errors import ConfigurationError
 from simulator.page.server import Sample, served_page
@@ -71,10 +71,10 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
         try:
             platforms = {"slack": stage.slack, "discord": stage.discord}
             # a real model would cost money before anybody asked for anything
-            samples = page_samples(stage, play_themselves=stage.script is not None)
+            samples = build_page_samples(stage, play_themselves=stage.script is not None)
             async with served_page(platforms, port=port, samples=samples) as address:
                 _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
-                if sys.stdout.isatty() and has_browser():
+                if sys.stdout.isatty() and has_graphical_browser():
                     await asyncio.to_thread(webbrowser.open, address)
                 await asyncio.Event().wait()
         except PortInUse as error:
@@ -99,7 +99,7 @@ async def _play_stories(
     return tuple(played)
 
 
-def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tuple[Sample, ...]:
+def build_page_samples(environment: DemoEnvironment, *, play_themselves: bool = False) -> tuple[Sample, ...]:
     """Returns the example messages that users can send from the web page, or that play by themselves."""
     slack, discord = ("slack", "discord") if play_themselves else ("", "")
     handbook = handbook_story.handbook_file()
@@ -122,13 +122,13 @@ def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tu
         Sample(label="Try: a reminder", text=reminder_story.PROMPT, plays_on=slack, choice=APPROVE_ONCE),
         Sample(
             label="Try: a page with a trap",
-            text=trap_page_story.trap_page_prompt(stage.site_url),
+            text=trap_page_story.trap_page_prompt(environment.site_url),
             plays_on=discord,
             choice=DENY,
         ),
         Sample(label="Try: show a web page", text=file_stories.PAGE_PROMPT, plays_on=discord),
     )
-    return samples if stage.has_browser else samples[:-1]
+    return samples if environment.has_browser else samples[:-1]
 
 
 def _say(line: str) -> None:

@@ -21,11 +21,11 @@ _STATE = re.compile(rf"\n{{0,2}}{_HEADING}((?:(?!{_HEADING}).)*?){_END}", re.DOT
 @asynccontextmanager
 async def serve_scenario(scenario: Scenario) -> AsyncGenerator[ScriptedServer]:
     """Context manager: serves the scenario over HTTP on this machine and yields the server."""
-    async with serve(scenario, read=read_messages) as server:
+    async with serve(scenario, read=split_messages) as server:
         yield server
 
 
-def read_messages(messages: Sequence[Mapping[str, object]]) -> tuple[Messages, str]:
+def split_messages(messages: Sequence[Mapping[str, object]]) -> tuple[Messages, str]:
     """Returns the messages of a request as they were before they were joined, and the state of the work."""
     state = "\n".join(_STATE.findall("\n".join(map(message_text, messages))))
     return tuple(one for message in messages for one in _split(message)), state

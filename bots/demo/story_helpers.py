@@ -23,7 +23,7 @@ from simulator.view import PlatformView, SeenFile, SeenMessage, SentFile, Simula
 PATIENCE_SECONDS = 60.0
 
 
-def person_on(platform: SimulatedPlatform) -> str:
+def story_person(platform: SimulatedPlatform) -> str:
     """Returns who plays the stories on this platform."""
     return {"slack": "alice", "discord": "bob"}[platform.view().platform]
 
@@ -39,14 +39,14 @@ async def send_request(
         await wait_for_view(platform, lambda view: bool(view.commands), "the slash commands come up", wait)
         before = _threads(platform.view())
         sent = {"attachment": file} if file else {}
-        await platform.command(person_on(platform), channel, "agent run", {"prompt": text}, files=sent)
+        await platform.command(story_person(platform), channel, "agent run", {"prompt": text}, files=sent)
         await wait_for_view(platform, lambda view: bool(_threads(view) - before), "a thread is opened", wait)
         thread_id = min(_threads(platform.view()) - before)
         return ThreadReader(platform=platform, thread_id=thread_id, patience_seconds=patience_seconds)
     said = f"@{platform.view().bot_name} {text}"
     channel = first_channel(platform.view())
     sent = [file] if file else []
-    thread_id = await platform.say(person_on(platform), channel, said, files=sent)
+    thread_id = await platform.say(story_person(platform), channel, said, files=sent)
     return ThreadReader(platform=platform, thread_id=thread_id, patience_seconds=patience_seconds)
 
 
@@ -80,32 +80,32 @@ class PlayedStory:
     transcript: str
 
 
-async def finish_story(watch: ThreadReader, endings: Sequence[Expectation], started: float) -> PlayedStory:
+async def finish_story(reader: ThreadReader, endings: Sequence[Expectation], started: float) -> PlayedStory:
     """Waits until all expectations of the story, and the expectations that all stories share, are met.
 
     `started` is the value of `time.monotonic` at the start of the story. Raises StoryBroken if an expectation is not
     met in time."""
-    for what, holds in (*endings, *_always(watch)):
-        await watch.until(lambda holds=holds: holds() or watch.shows_only_signs(CROSSES), what)
+    for what, holds in (*endings, *_always(reader)):
+        await reader.wait_until(lambda holds=holds: holds() or reader.has_only_reaction(CROSSES), what)
         if not holds():
-            raise watch.broken(f"{what}: it failed before that.")
+            raise reader.story_broken(f"{what}: it failed before that.")
     seconds = time.monotonic() - started
-    if max((len(watch.shown[one]) for one in watch.status_ids), default=0) < 3:
-        raise watch.broken("no status message was seen to change twice")
+    if max((len(reader.shown[one]) for one in reader.status_ids), default=0) < 3:
+        raise reader.story_broken("no status message was seen to change twice")
     return PlayedStory(
-        runs=len(watch.status_ids),
-        edits=watch.edits(),
-        files=sum(len(message.files) for message in watch.messages if message.is_bot),
+        runs=len(reader.status_ids),
+        edits=reader.count_status_edits(),
+        files=sum(len(message.files) for message in reader.messages if message.is_bot),
         seconds=round(seconds, 2),
-        transcript=format_transcript(watch.messages),
+        transcript=format_transcript(reader.messages),
     )
 
 
-def is_answered(watch: ThreadReader, question: SeenMessage, person: str, answer: str) -> Callable[[], bool]:
+def is_answered(reader: ThreadReader, question: SeenMessage, person: str, answer: str) -> Callable[[], bool]:
     """Returns a predicate that is true if the question shows that `person` gave `answer`."""
 
     def holds() -> bool:
-        shown = next((o for o in watch.messages if o.message_id == question.message_id), None)
+        shown = next((o for o in reader.messages if o.message_id == question.message_id), None)
         text = text_of(shown).casefold().replace("*", "") if shown is not None else ""
         is_told = answer.casefold() in text or "answered in this thread" in text
         return f"{person} answered" in text and is_told
@@ -113,11 +113,11 @@ def is_answered(watch: ThreadReader, question: SeenMessage, person: str, answer:
     return holds
 
 
-def plan_is_done(watch: ThreadReader) -> Callable[[], bool]:
+def plan_is_done(reader: ThreadReader) -> Callable[[], bool]:
     """Returns a predicate that is true if the thread showed a plan with open steps and now shows all steps done."""
 
     def holds() -> bool:
-        shown = [watch.shown[one] for one in watch.status_ids]
+        shown = [reader.shown[one] for one in reader.status_ids]
         was_open = any(OPEN_STEP in text for texts in shown for text in texts)
         return was_open and any(_ALL_DONE.search(texts[-1]) for texts in shown)
 
@@ -130,15 +130,15 @@ def _always(watch: ThreadReader) -> tuple[Expectation, ...]:
 
     return (
         Expectation("the work ends", is_over),
-        Expectation("the request's only reaction is a tick", lambda: watch.shows_only_signs(TICKS)),
+        Expectation("the request's only reaction is a tick", lambda: watch.has_only_reaction(TICKS)),
     )
 
 
-def files_of_agent(watch: ThreadReader) -> list[SeenFile]:
-    return [file for message in watch.ours for file in message.files]
+def files_of_agent(reader: ThreadReader) -> list[SeenFile]:
+    return [file for message in reader.bot_messages for file in message.files]
 
 
-async def download(file: SeenFile) -> bytes:
+async def download_file(file: SeenFile) -> bytes:
     """Downloads a file in the same way as the link on the demo's web page.
 
     Raises StoryBroken if the download fails, or if the server serves a file inline that is not an image."""

@@ -141,15 +141,15 @@ class ThreadReader:
         return messages_of(self.platform.view(), self.thread_id)
 
     @property
-    def ours(self) -> tuple[SeenMessage, ...]:
+    def bot_messages(self) -> tuple[SeenMessage, ...]:
         """The bot's messages, except status messages."""
         return tuple(one for one in self.messages if one.is_bot and one.message_id not in self.status_ids)
 
     def bot_texts(self, *, except_id: str) -> list[str]:
         """Returns the texts of the bot's messages, except status messages and the message with the ID `except_id`."""
-        return [text_of(one) for one in self.ours if one.message_id != except_id]
+        return [text_of(one) for one in self.bot_messages if one.message_id != except_id]
 
-    def shows_only_signs(self, signs: Sequence[str]) -> bool:
+    def has_only_reaction(self, signs: Sequence[str]) -> bool:
         """Whether the user's request has exactly one reaction and it is in `signs`."""
         seen = [reaction.emoji for reaction in self.messages[0].reactions]
         return len(seen) == 1 and seen[0] in signs
@@ -169,16 +169,16 @@ class ThreadReader:
             ]
 
         what = f"the agent asks, with a button {label!r}"
-        await self.until(lambda: bool(found()) or self.shows_only_signs((*TICKS, *CROSSES)), what)
+        await self.wait_until(lambda: bool(found()) or self.has_only_reaction((*TICKS, *CROSSES)), what)
         if not found():
-            raise self.broken(f"{what}: it ended without asking.")
+            raise self.story_broken(f"{what}: it ended without asking.")
         return found()[-1]
 
-    def edits(self) -> int:
+    def count_status_edits(self) -> int:
         """Returns how many changes of status messages were observed."""
         return sum(len(self.shown[status_id]) - 1 for status_id in self.status_ids)
 
-    async def until(self, holds: Callable[[], bool], what: str) -> None:
+    async def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         """Checks `holds` after every change of the thread until it returns true.
 
         `what` describes the condition for the error message. Raises StoryBroken after `patience_seconds`."""
@@ -199,9 +199,9 @@ class ThreadReader:
         try:
             await wait_for_view(self.platform, looked, what, self.patience_seconds)
         except StoryBroken as broken:
-            raise self.broken(str(broken)) from None
+            raise self.story_broken(str(broken)) from None
 
-    def broken(self, problem: str) -> StoryBroken:
+    def story_broken(self, problem: str) -> StoryBroken:
         return StoryBroken(f"{problem}\nThis is what the thread shows:\n{format_transcript(self.messages)}")
 
 

@@ -11,8 +11,8 @@ from bots.demo.story_helpers import (
     finish_story,
     first_channel,
     is_answered,
-    person_on,
     send_request,
+    story_person,
 )
 from bots.demo.thread_reader import buttons_of, text_of
 from core.domain.approval import APPROVE_ONCE, DENY
@@ -56,12 +56,12 @@ async def play_trap_page(
     """Plays the story: presses "Deny" on the card that asks about what the page wants.
 
     Raises StoryBroken if an expected result does not appear in time."""
-    started, person = time.monotonic(), person_on(platform)
+    started, person = time.monotonic(), story_person(platform)
     watch = await send_request(platform, trap_page_prompt(site_url), None, patience_seconds)
     question, _ = await watch.wait_for_question(APPROVE_ONCE)
     page = f"{site_url}{PATH}".removeprefix("http://")
     if not all(words in text_of(question) for words in ("Because of", page, WANTED_HOST)):
-        raise watch.broken(f"the question does not say that {page} leads to {WANTED_HOST}")
+        raise watch.story_broken(f"the question does not say that {page} leads to {WANTED_HOST}")
     button = next(button for button in buttons_of(question) if button.label == DENY)
     await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
 

@@ -11,15 +11,15 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord.gateway.client import GatewayClient, close_unregistered_shards, forgo_message_content
+from bots.discord.gateway.client import GatewayClient, close_unregistered_shards, drop_message_content_intent
 from bots.discord.limits import FILE_BYTES_DEFAULT
 from bots.discord.rest.client import get_text
 from bots.discord.rest.files import DiscordFiles
 from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.surface import DiscordSurface
 from bots.inbound.actions import Admits, Receive
-from bots.inbound.receiver import Suggest
-from bots.inbound.schedules import Hear
+from bots.inbound.receiver import SuggestValues
+from bots.inbound.schedules import TriggerEventHandler
 from bots.settings.discord import Shards
 from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError, SurfaceError, SurfaceRefused, TokenRefused
@@ -60,10 +60,10 @@ class DiscordApp:
         *,
         token: str,
         receive: Receive,
-        hear: Hear | None = None,
+        hear: TriggerEventHandler | None = None,
         cursors: InboundCursors,
         api_url: str | None = None,
-        suggest: Suggest | None = None,
+        suggest: SuggestValues | None = None,
         trace: aiohttp.TraceConfig | None = None,
         needs_roles: bool = False,
         admits: Admits | None = None,
@@ -92,7 +92,7 @@ class DiscordApp:
         self._has_logged_in = False
         self._is_closing = False
 
-    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+    async def fetch_actor_context(self, address: Address, person_id: str) -> ActorContext:
         """Returns what the server reports about a user. Raises SurfaceError."""
         if address.is_direct:
             return ActorContext(is_direct=True)
@@ -131,12 +131,12 @@ class DiscordApp:
             finally:
                 await cancel(ready)
             if self._connection.done():
-                await self.wait()
+                await self.wait_until_closed()
         except BaseException:
             await self.close()
             raise
 
-    async def wait(self) -> None:
+    async def wait_until_closed(self) -> None:
         """Returns after the connection was closed. Raises ConfigurationError if Discord permanently refuses the
         connection."""
         if self._connection is None:
@@ -202,7 +202,7 @@ class DiscordApp:
                 await self.client.connect()
             except discord.PrivilegedIntentsRequired:
                 log.warning(INTENT_MISSING)
-                forgo_message_content(self.client)
+                drop_message_content_intent(self.client)
                 self.client.event_handler.sees_all_content = False
             except discord.ConnectionClosed as error:
                 return describe_close_code(error.code, self._shards)

@@ -46,7 +46,7 @@ def find_bot_permissions(channel: object, guild: discord.Guild | None) -> discor
         return None
 
 
-def notice_place(channel: object) -> str | None:
+def find_notice_channel_id(channel: object) -> str | None:
     """Returns the id of the channel in which to post that the bot cannot answer: the channel itself, or the parent of a
     thread.
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from bots.delivery.content import Content
 from bots.delivery.reactions import Reactions
 from bots.discord.address import DIRECT, DIRECT_WORKSPACE, is_direct_message, message_channel_id, reaction_channel_id
-from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_message
+from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_layout
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import (
     NOT_FOUND_CODES,
@@ -25,7 +25,7 @@ from bots.discord.rest.client import (
     get_text,
 )
 from bots.discord.rest.files import prepare_upload
-from bots.discord.rest.thread_history import PAGE_MAX, read_page
+from bots.discord.rest.thread_history import PAGE_MAX, read_message_page
 from bots.discord.rest.thread_opener import ThreadOpener, is_locked
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.json import JsonObject
@@ -118,7 +118,7 @@ class DiscordSurface:
             try:
                 return await self._post(address, body, delivery_id, precondition)
             except SurfaceRefused as refusal:
-                simple = simplify_message(body, delivery_id)
+                simple = simplify_layout(body, delivery_id)
                 if refusal.code not in LAYOUT_REFUSED_CODES or simple is None:
                     raise
                 log.warning("discord: the layout of a message was refused: %s", refusal.code)
@@ -146,7 +146,7 @@ class DiscordSurface:
             try:
                 await self._change(address, message_ref, body, precondition)
             except SurfaceRefused as refusal:
-                simple = simplify_message(body)
+                simple = simplify_layout(body)
                 if refusal.code not in LAYOUT_REFUSED_CODES or simple is None:
                     raise
                 await self._change(address, message_ref, simple, precondition)
@@ -210,7 +210,7 @@ class DiscordSurface:
         """Searches the thread for the delivery's message, newest first, back to the time the delivery was created."""
         query = {"limit": str(PAGE_MAX)}
         for _ in range(PAGES_MAX):
-            page = await read_page(self._rest, address, query)
+            page = await read_message_page(self._rest, address, query)
             for message in page:
                 is_own = get_text(message.get("author"), "id") == self._user_id()
                 if is_own and delivery_marker.has_marker(message, delivery_id):
@@ -221,7 +221,7 @@ class DiscordSurface:
             query["before"] = str(oldest)
         return None
 
-    async def streams(self, address: Address) -> None:
+    async def find_streams(self, address: Address) -> None:
         """Returns None, because Discord has no streamed messages and a small rate limit for edits."""
 
     async def delete(self, address: Address, message_ref: str) -> None:
@@ -277,10 +277,10 @@ class DiscordSurface:
             await self._sign((message_channel_id(address), message_ref), reaction, precondition)
         if reaction is not None and not is_direct_message(address):
             post = self._find_channel(int(address.thread_key))
-            await self._thread_opener.tag_post(post, reaction, precondition)
+            await self._thread_opener.tag_forum_post(post, reaction, precondition)
 
     async def _sign(self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None) -> None:
-        await self._reactions.show(
+        await self._reactions.set_only_reaction(
             place[1],
             reaction,
             sent_at_seconds=discord.utils.snowflake_time(int(place[1])).timestamp(),

@@ -33,7 +33,7 @@ _Noticed = tuple[tuple[tuple[str, str], ...], int, int]
 
 
 @dataclass(slots=True, kw_only=True)
-class Attempted:
+class RunningAttempt:
     """A running attempt at a task. `acted_at` holds the times at which simulated users acted."""
 
     task: Task
@@ -68,7 +68,7 @@ class Attempted:
         found = await self.snapshot()
         return await self.conversations.messages(found.thread.thread_id) if found else ()
 
-    async def noticed(self) -> _Noticed:
+    async def progress_marker(self) -> _Noticed:
         """Returns a value that changes when the program has received an act."""
         found = await self.snapshot()
         if found is None:
@@ -79,7 +79,7 @@ class Attempted:
         waiting = await self.conversations.unread_inputs(thread_id)
         return tuple((run.run_id, run.status) for run in runs), len(said), len(waiting)
 
-    async def is_quiet(self) -> bool:
+    async def is_finished_or_waiting(self) -> bool:
         """Whether all runs have ended or wait for users, and everything is delivered."""
         found = await self.snapshot()
         if found is None:
@@ -88,13 +88,13 @@ class Attempted:
         runs = {run.run_id: run.status for run in await self.conversations.runs(thread_id)}
         is_asking = "waiting" in runs.values()
         if is_asking:
-            buttons = [button for one in self.seen() for button in buttons_of(one)]
+            buttons = [button for one in self.thread_messages() for button in buttons_of(one)]
             return any("Stop" not in one.label and not one.is_disabled for one in buttons)
         if not set(runs.values()) <= _QUIET or await self.conversations.unread_inputs(thread_id):
             return False
         return not set(runs) & set(await self.stage.program.parts.stores.deliveries.open_runs())
 
-    def seen(self) -> tuple[SeenMessage, ...]:
+    def thread_messages(self) -> tuple[SeenMessage, ...]:
         return ThreadReader(platform=self.platform, thread_id=self.thread_id, patience_seconds=0).messages
 
     def channel(self) -> SeenChannel:
@@ -106,11 +106,11 @@ class ActImpossible(Exception):
     """A person cannot do what the task says, for example because there is no such button."""
 
 
-async def attempt_task(task: Task, stage: DemoEnvironment) -> Attempt:
+async def attempt_task(task: Task, environment: DemoEnvironment) -> Attempt:
     """Plays the task once, in the channel with the task's name, and checks the final state."""
-    platform = stage.slack if task.platform == "slack" else stage.discord
+    platform = environment.slack if task.platform == "slack" else environment.discord
     channel_id = next(one.channel_id for one in platform.view().channels if one.name.lstrip("#") == task.name)
-    attempted = Attempted(task=task, stage=stage, platform=platform, channel_id=channel_id)
+    attempted = RunningAttempt(task=task, stage=environment, platform=platform, channel_id=channel_id)
     started = time.monotonic()
     trouble: list[str] = []
     try:
@@ -132,10 +132,10 @@ async def attempt_task(task: Task, stage: DemoEnvironment) -> Attempt:
     return await _judge(attempted, trouble, seconds)
 
 
-async def _act(attempted: Attempted, act: Act) -> None:
+async def _act(attempted: RunningAttempt, act: Act) -> None:
     if attempted.acted_at:
         await (_until_working if act.after == "working" else _until_quiet)(attempted)
-    before = await attempted.noticed() if attempted.thread_id else ((), 0, 0)
+    before = await attempted.progress_marker() if attempted.thread_id else ((), 0, 0)
     platform, place = attempted.platform, (act.by, attempted.channel_id)
     if act.say:
         thread_id = attempted.thread_id if act.place == "thread" else None
@@ -149,7 +149,7 @@ async def _act(attempted: Attempted, act: Act) -> None:
             raise ActImpossible("there is no message to edit")
         await platform.edit(*place, attempted.message_ids[-1], _addressed(attempted, act.edit))
     else:
-        ours = [one for one in attempted.seen() if one.is_bot]
+        ours = [one for one in attempted.thread_messages() if one.is_bot]
         if not ours:
             raise ActImpossible("there is no message to react to")
         await platform.react(*place, ours[-1].message_id, act.react)
@@ -161,16 +161,16 @@ async def _act(attempted: Attempted, act: Act) -> None:
             patience_seconds=attempted.task.limits.seconds + 60,
             status_ids=attempted.status_ids,
         )
-        until_end = reader.until(lambda: False, "the attempt ends")
+        until_end = reader.wait_until(lambda: False, "the attempt ends")
         attempted.watch = spawn(until_end, name=f"watch {attempted.task.name}")
     deadline = time.monotonic() + NOTICE_SECONDS
     while True:
         await asyncio.sleep(POLL_SECONDS)
-        if await attempted.noticed() != before or time.monotonic() > deadline:
+        if await attempted.progress_marker() != before or time.monotonic() > deadline:
             return
 
 
-async def _require_button(attempted: Attempted, label: str) -> tuple[str, str]:
+async def _require_button(attempted: RunningAttempt, label: str) -> tuple[str, str]:
     """Returns the newest message with such a button, and the button. The buttons of a status message appear only after
     a while.
 
@@ -179,18 +179,18 @@ async def _require_button(attempted: Attempted, label: str) -> tuple[str, str]:
     while True:
         found = [
             (one.message_id, button.control_id)
-            for one in attempted.seen()
+            for one in attempted.thread_messages()
             for button in buttons_of(one)
             if label.casefold() in button.label.casefold()
         ]
         if found:
             return found[-1]
-        if time.monotonic() > deadline or await attempted.is_quiet():
+        if time.monotonic() > deadline or await attempted.is_finished_or_waiting():
             raise ActImpossible(f"there is no button {label!r}")
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _say(attempted: Attempted, act: Act, thread_id: str | None) -> str:
+async def _say(attempted: RunningAttempt, act: Act, thread_id: str | None) -> str:
     said = await attempted.platform.say(
         act.by,
         attempted.channel_id,
@@ -202,18 +202,18 @@ async def _say(attempted: Attempted, act: Act, thread_id: str | None) -> str:
     return said
 
 
-def _addressed(attempted: Attempted, text: str) -> str:
+def _addressed(attempted: RunningAttempt, text: str) -> str:
     return text.replace(MENTION, f"@{attempted.platform.view().bot_name}")
 
 
-async def _until_quiet(attempted: Attempted) -> None:
+async def _until_quiet(attempted: RunningAttempt) -> None:
     while True:
-        if await attempted.is_quiet():
+        if await attempted.is_finished_or_waiting():
             return
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _until_working(attempted: Attempted) -> None:
+async def _until_working(attempted: RunningAttempt) -> None:
     """Waits until the model has answered once in the newest run, or until nothing is left to wait for."""
     while True:
         runs, messages = await attempted.runs(), await attempted.messages()
@@ -225,7 +225,7 @@ async def _until_working(attempted: Attempted) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _judge(attempted: Attempted, trouble: Sequence[str], seconds: float) -> Attempt:
+async def _judge(attempted: RunningAttempt, trouble: Sequence[str], seconds: float) -> Attempt:
     task, found = attempted.task, await attempted.snapshot()
     thread_id = found.thread.thread_id if found else ""
     messages, runs = await attempted.messages(), await attempted.runs()
@@ -237,7 +237,7 @@ async def _judge(attempted: Attempted, trouble: Sequence[str], seconds: float) -
             posts=tuple(
                 [
                     await _read_post(attempted, one, http)
-                    for one in attempted.seen()
+                    for one in attempted.thread_messages()
                     if one.is_bot and one.message_id not in attempted.status_ids and one.visible_to is None
                 ]
             ),
@@ -260,11 +260,11 @@ async def _judge(attempted: Attempted, trouble: Sequence[str], seconds: float) -
         output_tokens=usage.output_tokens,
         usd=round(usage.cost_usd, 6),
         seconds=round(seconds, 2),
-        transcript=format_transcript(attempted.seen()),
+        transcript=format_transcript(attempted.thread_messages()),
     )
 
 
-async def _read_post(attempted: Attempted, message: SeenMessage, http: aiohttp.ClientSession) -> Post:
+async def _read_post(attempted: RunningAttempt, message: SeenMessage, http: aiohttp.ClientSession) -> Post:
     files: list[HandedFile] = []
     for file in message.files:
         async with http.get(file.url) as response:
@@ -276,10 +276,10 @@ async def _read_post(attempted: Attempted, message: SeenMessage, http: aiohttp.C
     )
 
 
-def _posts_elsewhere(attempted: Attempted) -> tuple[str, ...]:
+def _posts_elsewhere(attempted: RunningAttempt) -> tuple[str, ...]:
     channel = attempted.channel()
     others = (one for one in channel.threads if one.thread_id != attempted.thread_id)
-    inside = {one.message_id for one in attempted.seen()}
+    inside = {one.message_id for one in attempted.thread_messages()}
     seen = (*channel.messages, *(message for thread in others for message in thread.messages))
     return tuple(text_of(one) for one in seen if one.is_bot and one.message_id not in inside)
 
@@ -302,7 +302,7 @@ def _calls(message: Message) -> list[ToolUse]:
     ]
 
 
-async def _workspace_files(attempted: Attempted, thread_id: str, http: aiohttp.ClientSession) -> dict[str, bytes]:
+async def _workspace_files(attempted: RunningAttempt, thread_id: str, http: aiohttp.ClientSession) -> dict[str, bytes]:
     settings = attempted.stage.settings
     base = f"http://127.0.0.1:{attempted.stage.program.http_port}/api/sandboxes/{thread_id}"
     token = settings.api_token.get_secret_value()

@@ -43,10 +43,10 @@ def _conversation(task: Task, player: Player) -> JsonObject:
         case "gullible":
             steps = list(map(_step, _obedient(task)))
     optional: list[JsonValue] = [{**step, "optional": True} for step in steps]
-    return {"name": task.name, "when": {"user": {"contains": start_text(task)}}, "steps": optional}
+    return {"name": task.name, "when": {"user": {"contains": recognizable_text(task)}}, "steps": optional}
 
 
-def start_text(task: Task) -> str:
+def recognizable_text(task: Task) -> str:
     """Returns a part of the task's first message by which its model requests are recognized."""
     said = next(act.say for act in task.acts if MENTION in act.say)
     parts = (part.strip() for line in said.splitlines() for part in re.split(r"@\w+", line))

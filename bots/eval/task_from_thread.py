@@ -23,7 +23,7 @@ _FILE = re.compile(r"(?m)^\[?Attached file: /workspace/uploads/([^/\n]+?) \(")
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
-async def record_thread(settings: Settings, thread_id: str, out_dir: Path) -> Path:
+async def write_thread_as_task(settings: Settings, thread_id: str, out_dir: Path) -> Path:
     """Writes the thread as a task to a folder in `out_dir`, and returns the folder.
 
     Files that people sent are copied from the thread's local sandbox; others must be put beside the task. The checks
@@ -31,7 +31,7 @@ async def record_thread(settings: Settings, thread_id: str, out_dir: Path) -> Pa
     no such thread, or the task exists already."""
     async with opened_database(settings.storage_url) as database:
         messages = await SqlConversations(database).messages(thread_id)
-    task, files = task_of(messages)
+    task, files = build_task(messages)
     name = _NOT_A_NAME.sub("-", cast(str, task["title"]).lower()).strip("-")[:50].strip("-")
     folder = out_dir / (name or "recorded")
     if folder.exists():
@@ -51,7 +51,7 @@ def copy_uploads(sandboxes: Path, thread_id: str, names: Collection[str], folder
             shutil.copy(upload, folder / upload.name)
 
 
-def task_of(messages: Sequence[Message]) -> tuple[JsonObject, tuple[str, ...]]:
+def build_task(messages: Sequence[Message]) -> tuple[JsonObject, tuple[str, ...]]:
     """Returns the content of the `task.yaml`, and the names of the files that belong beside it.
 
     Raises ConfigurationError if no person says anything in the thread."""

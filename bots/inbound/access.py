@@ -66,7 +66,9 @@ class AccessPolicy:
             return True
         return person_id in self.admins and not actor.home_id
 
-    def refusal(self, workspace_id: str, channel_id: str, person_id: str, actor: ActorContext = MEMBER) -> str | None:
+    def find_refusal(
+        self, workspace_id: str, channel_id: str, person_id: str, actor: ActorContext = MEMBER
+    ) -> str | None:
         """Returns a sentence that explains to the user why access is refused, or None if the user has access."""
         if actor.has_left:
             return NOT_ALLOWED
@@ -103,15 +105,15 @@ class AccessPolicy:
         )
 
 
-def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
+def find_refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
     """Returns a sentence that explains why the action is refused, or None if it is allowed."""
     address, person = action.address, action.person
     if isinstance(action, MessageDeleted | StopRequested) and not person.person_id:
         # the platform does not report who deleted a message or closed a thread, so accept it in an allowed channel
         anyone = AccessPolicy(workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,))
         place = replace(MEMBER, organisation_id=action.actor.organisation_id)
-        return anyone.refusal(address.workspace_id, address.channel_id, "", place)
-    return policy.refusal(address.workspace_id, address.channel_id, person.person_id, action.actor)
+        return anyone.find_refusal(address.workspace_id, address.channel_id, "", place)
+    return policy.find_refusal(address.workspace_id, address.channel_id, person.person_id, action.actor)
 
 
 CODE_MINUTES = 60
@@ -136,8 +138,8 @@ class AccessCheck:
         Raises StorageUnavailable if the database cannot be used. If the platform does not report who the user is,
         raises SurfaceUnclear, so that the action is retried, but returns False for users who expect an immediate
         response."""
-        sentence, address = refusal_sentence(action, self.policy), action.address
-        workspace_id = pairing_workspace(address)
+        sentence, address = find_refusal_sentence(action, self.policy), action.address
+        workspace_id = pairing_workspace_id(address)
         if sentence is None or (
             action.actor.is_direct
             and await self.pairings.is_paired(address.platform, workspace_id, action.person.person_id)
@@ -153,7 +155,7 @@ class AccessCheck:
         Raises the errors of `admits`."""
         if await self.admits(action):
             return None
-        sentence = refusal_sentence(action, self.policy) or NOT_ALLOWED
+        sentence = find_refusal_sentence(action, self.policy) or NOT_ALLOWED
         if not _expects_answer(action):
             return Outcome(is_ignored=True)
         address, person_id = action.address, action.person.person_id
@@ -164,28 +166,28 @@ class AccessCheck:
             code, now = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_CHARACTERS)), datetime.now(UTC)
             request = PairingRequest(
                 platform=address.platform,
-                workspace_id=pairing_workspace(address),
+                workspace_id=pairing_workspace_id(address),
                 person=action.person,
-                code_hash=hash_code(code),
+                code_hash=hash_pairing_code(code),
                 asked_at=now,
                 expires_at=now + timedelta(minutes=CODE_MINUTES),
             )
             if await self.pairings.request_code(request, open_max=OPEN_CODES_MAX):  # the user has no code yet
-                await self.inbox.claim(_refusal_key(action))
+                await self.inbox.claim_key(_refusal_key(action))
                 shown = f"the code `{code[:4]}-{code[4:]}`, which is valid for {CODE_MINUTES} minutes"
                 return Outcome(notice=f"I do not know you yet: give an admin of this bot {shown}.", is_ignored=True)
-        if action.actor.expects_answer or await self.inbox.claim(_refusal_key(action)):
+        if action.actor.expects_answer or await self.inbox.claim_key(_refusal_key(action)):
             return Outcome(notice=sentence, is_ignored=True)
         return Outcome(is_ignored=True)
 
 
-def pairing_workspace(address: Address) -> str:
+def pairing_workspace_id(address: Address) -> str:
     """Returns the workspace ID under which a pairing is stored. On Discord this is a constant, because direct messages
     belong to no server."""
     return DISCORD_DIRECT_MESSAGES if address.platform == "discord" else address.workspace_id
 
 
-def hash_code(code: str) -> str:
+def hash_pairing_code(code: str) -> str:
     """Returns the hash under which a pairing code is stored. Ignores case, spaces, dashes and backquotes."""
     return hashlib.sha256(re.sub("[- ]", "", code.strip("`")).upper().encode()).hexdigest()
 

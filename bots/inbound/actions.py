@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, assert_never
 
-from bots.inbound.commands.commands_in_words import read_word
+from bots.inbound.commands.commands_in_words import read_yes_no_stop
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
 from core.domain.actions import (
@@ -116,7 +116,7 @@ def describe_failure(error: Exception) -> str:
     return NOT_STORED if isinstance(error, StorageUnavailable) else INTERNAL_ERROR
 
 
-def time_of_message(address: Address, message_ref: str) -> datetime | None:
+def time_from_message_id(address: Address, message_ref: str) -> datetime | None:
     """Returns when the message was posted, by the platform's clock. Returns None if the id does not contain a time."""
     try:
         match address.platform:
@@ -145,14 +145,14 @@ def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
     Always true for the HTTP API, whose clients answer after they have read the question."""
     if address.platform == "api":
         return True
-    shown_at = time_of_message(address, ask.message_ref)
+    shown_at = time_from_message_id(address, ask.message_ref)
     if shown_at is None:
         return False
     reading = timedelta(seconds=READING_SECONDS if ask.kind == "approval" else 0)
     return sent_at >= shown_at + reading
 
 
-def is_late(action: Action, now: datetime) -> bool:
+def is_late_message(action: Action, now: datetime) -> bool:
     """Whether the action is a missed message that is so old that its author may no longer need the agent.
 
     A live message is never late, however the clocks of this machine and the platform differ."""
@@ -160,7 +160,7 @@ def is_late(action: Action, now: datetime) -> bool:
     return is_missed and (now - action.acted_at).total_seconds() > LATE_SECONDS
 
 
-def stop_by(action: Action) -> StopRequested:
+def stop_request_from(action: Action) -> StopRequested:
     """Returns a stop request with the sender and time of an action whose text means "stop"."""
     return StopRequested(
         address=action.address,
@@ -181,7 +181,7 @@ def split_agent_prefix(text: str) -> tuple[str | None, str]:
 NO_ANSWER = Ignore(reason="no answer")
 
 
-def decide(
+def decide_action(
     action: StoredAction,
     snapshot: ThreadSnapshot | None,
     agents: Mapping[str, AgentDefinition] | None = None,
@@ -308,7 +308,7 @@ def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:
 def _are_talking(snapshot: ThreadSnapshot, ask: Ask) -> bool:
     """Whether users have talked to each other after the question was posted and after the newest message to the
     agent."""
-    shown_at = time_of_message(snapshot.thread.address, ask.message_ref)
+    shown_at = time_from_message_id(snapshot.thread.address, ask.message_ref)
     heard_at, turns = snapshot.talk.heard_at, (shown_at, snapshot.talk.requested_at)
     return heard_at is not None and all(one is None or heard_at > one for one in turns)
 
@@ -320,7 +320,7 @@ def _decide_approval(message: IncomingMessage, ask: Ask, snapshot: ThreadSnapsho
         return None
     if parse_choice(message.text) is not None:
         return Accept(ask_id=ask.ask_id)
-    word = read_word(message.text)
+    word = read_yes_no_stop(message.text)
     if word not in ("yes", "no"):
         return None
     return Accept(ask_id=ask.ask_id, answer=APPROVE_ONCE if word == "yes" else DENY)
@@ -351,9 +351,9 @@ def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decisio
     the run."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way to amend")
-    if read_word(edit.text) != "stop":
+    if read_yes_no_stop(edit.text) != "stop":
         return Accept()
-    decision = decide_stop(stop_by(edit), snapshot)
+    decision = decide_stop(stop_request_from(edit), snapshot)
     return decision if isinstance(decision, StopRun) else Accept()
 
 

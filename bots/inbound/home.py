@@ -55,7 +55,7 @@ class HomePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Greetings:
+class GreetingsAndHome:
     """Builds greetings and users' pages.
 
     `claim` returns False for a key that was claimed before. `default_modes` holds the configured follow mode of each
@@ -67,9 +67,9 @@ class Greetings:
     default_modes: Mapping[str, FollowMode]
     startup_findings: list[str] = field(default_factory=list[str])
 
-    async def join_greeting(self, address: Address, mention: str) -> str:
+    async def format_join_greeting(self, address: Address, mention: str) -> str:
         """Returns the greeting to post in a channel that the bot was invited to."""
-        chosen = await self.commands.follow_modes.of_channel(address)
+        chosen = await self.commands.follow_modes.find_channel_mode(address)
         modes = self.default_modes
         mode = chosen or modes.get(address.channel_id) or modes[""]
         return (
@@ -78,10 +78,10 @@ class Greetings:
             f" `{mention} help` lists the rest."
         )
 
-    async def read_page(self, person: Person, address: Address, actor: ActorContext) -> HomePage:
+    async def read_home_page(self, person: Person, address: Address, actor: ActorContext) -> HomePage:
         """Reads the user's page. `address` is their direct message with the bot. The user must have access."""
         deps = self.commands
-        agents = await deps.roster.agents()
+        agents = await deps.roster.current_definitions()
         agent = agents[deps.roster.agent_in(address.channel_id)]
         does = [
             words

@@ -28,7 +28,7 @@ _ID_HEADERS = ("webhook-id", "x-github-delivery", "x-gitlab-event-uuid", "reques
 _TITLE_FIELDS = ("title", "subject", "summary", "message", "text", "name")
 
 
-class BadBody(ValueError):
+class MalformedHookBody(ValueError):
     """Raised if the body cannot be parsed. The message is shown to the program that sent it."""
 
 
@@ -49,16 +49,16 @@ class HookCall:
     is_test: bool = False
 
 
-def make_secret(key: bytes, name: str, nonce: str) -> str:
+def derive_hook_secret(key: bytes, name: str, nonce: str) -> str:
     """Returns the secret of a hook in the format of Standard Webhooks. It can be used in a URL."""
     digest = hmac.new(key, f"hook\0{name}\0{nonce}".encode(), hashlib.sha256).hexdigest()
     return SECRET_PREFIX + base64.b64encode(digest[:48].encode()).decode()
 
 
-def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, given: str, now: float) -> bool:
+def is_authentic(secret: str, headers: Mapping[str, str], body: bytes, *, url_secret: str, now: float) -> bool:
     """Whether the sender knows the secret: it is in the URL (`given`), or a header proves it. Names of headers are in
     lower case."""
-    return _is_same(given, secret) or any(
+    return _is_same(url_secret, secret) or any(
         _is_same(given, right) for given, right in _proofs(secret, headers, body, now)
     )
 
@@ -95,8 +95,8 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def read_call(headers: Mapping[str, str], body: bytes, *, task: str, group_path: str) -> HookCall:
-    """Parses a call of the hook with this task. Raises BadBody if the body cannot be parsed.
+def parse_hook_call(headers: Mapping[str, str], body: bytes, *, task: str, group_path: str) -> HookCall:
+    """Parses a call of the hook with this task. Raises MalformedHookBody if the body cannot be parsed.
 
     `group_path` is the path of the field that identifies the incident, such as `alert.id`. If it is "", the fields that
     well-known senders use are tried."""
@@ -138,13 +138,13 @@ def _parse(content_type: str, body: bytes) -> JsonValue:
         try:
             text = parse_qs(text, max_num_fields=10).get("payload", [""])[0]
         except ValueError:
-            raise BadBody("The form has too many fields.") from None
+            raise MalformedHookBody("The form has too many fields.") from None
     elif kind == "text/plain":
         return text
     try:
         return cast(JsonValue, json.loads(text))
     except (ValueError, RecursionError):
-        raise BadBody("The body is not valid JSON.") from None
+        raise MalformedHookBody("The body is not valid JSON.") from None
 
 
 def _describe(headers: Mapping[str, str], content: JsonValue) -> tuple[str, str]:

@@ -16,9 +16,9 @@ from bots.inbound.actions import (
     Outcome,
     RunButtonPressed,
     UserAction,
-    decide,
-    is_late,
-    stop_by,
+    decide_action,
+    is_late_message,
+    stop_request_from,
 )
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.suggestions import Suggestion
@@ -27,7 +27,7 @@ from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, Me
 from core.domain.pairing import Pairings
 from core.domain.threads import Address, FollowMode, Hold, Ignore, Overhear, Person, Receipt, Run, StopRun, Thread
 from core.ports import RunQueue, StopSignals
-from core.stores import Feedback, FeedbackStore, Inbox, StopRequests
+from core.stores import Feedback, FeedbackStore, Inbox, RunRequests
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class ActionReceiver:
     and the default under ""."""
 
     inbox: Inbox
-    stops: StopRequests
+    stops: RunRequests
     queue: RunQueue
     signals: StopSignals
     policy: AccessPolicy
@@ -73,7 +73,7 @@ class ActionReceiver:
         """Returns whether the user has access. Lets callers check access before they parse an action's content."""
         return await self._access.admits(action)
 
-    async def suggest(self, called: CommandCalled) -> Sequence[Suggestion]:
+    async def suggest_values(self, called: CommandCalled) -> Sequence[Suggestion]:
         """Returns suggested values for the option that the user is filling in, or nothing if the user has no access."""
         return await suggest_values(called, self.commands) if await self.admits(called) else ()
 
@@ -133,7 +133,7 @@ class ActionReceiver:
                 )
                 return Outcome(run_id=action.run_id)
             case CommandCalled(name="stop"):
-                outcome = await self._accept(stop_by(action))
+                outcome = await self._accept(stop_request_from(action))
                 if outcome.is_ignored:  # if there is a run, the same stop request was received before
                     notice = "" if outcome.run_id else "Nothing is running here."
                     return Outcome(notice=notice, is_ignored=True)
@@ -179,8 +179,8 @@ class ActionReceiver:
                 return Outcome(is_ignored=True)
             outcome = await answer_command(called, self.commands)
             if outcome.run_id is not None:
-                await self.stop(outcome.run_id, by=called.person)
-            is_first = await self.inbox.claim(key, act=audit_entry_for(called, outcome))
+                await self.stop_run(outcome.run_id, by=called.person)
+            is_first = await self.inbox.claim_key(key, act=audit_entry_for(called, outcome))
             return outcome if is_first else Outcome(is_ignored=True)
         finally:
             self.answering.discard(key)
@@ -195,8 +195,10 @@ class ActionReceiver:
             return None
         options = map(str.casefold, snapshot.open_ask.options)
         is_option = called.message.text.strip().casefold() in options
-        is_agent = called.name != "use" or called.argument.strip("`").lower() in (await self.commands.roster.agents())
-        is_written_right = COMMANDS[called.name].read(called.argument.split()) is not None
+        is_agent = called.name != "use" or called.argument.strip("`").lower() in (
+            await self.commands.roster.current_definitions()
+        )
+        is_written_right = COMMANDS[called.name].match_words(called.argument.split()) is not None
         if is_written_right and is_agent and not is_option:
             return None
         return replace(called.message, actor=called.actor, files=called.files)
@@ -206,10 +208,10 @@ class ActionReceiver:
 
         The first process that calls this gets False and answers the command. Later processes wait up to two seconds for
         that answer. If it does not come, they get False too, because the first process may have died."""
-        if not await self.inbox.is_claimed(key) and await self.inbox.claim(f"{key}:begun"):
+        if not await self.inbox.is_key_claimed(key) and await self.inbox.claim_key(f"{key}:begun"):
             return False
         for _ in range(POLLS_MAX):
-            if await self.inbox.is_claimed(key):
+            if await self.inbox.is_key_claimed(key):
                 return True
             await asyncio.sleep(POLL_SECONDS)
         return False
@@ -218,7 +220,7 @@ class ActionReceiver:
         """Stores the action. If `otherwise` is given and the action answers no open question, stores `otherwise`
         instead."""
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
-        agents = await self.commands.roster.agents() if is_named else None
+        agents = await self.commands.roster.current_definitions() if is_named else None
         modes = self.follow_modes
         mode = modes.get(action.address.channel_id) or modes[""]
         # over the HTTP API everyone is an admin, because they present the API token
@@ -226,12 +228,12 @@ class ActionReceiver:
             action.address.workspace_id, action.person.person_id, action.actor
         )
         rule = partial(
-            decide,
+            decide_action,
             action,
             agents=agents,
             follow_mode=mode,
             is_admin=is_admin,
-            is_late=is_late(action, datetime.now(UTC)),
+            is_late=is_late_message(action, datetime.now(UTC)),
             must_answer=otherwise is not None,
         )
         receipt = await self.inbox.accept_action(action, partial(rule, may_hold=True))
@@ -253,7 +255,7 @@ class ActionReceiver:
         if isinstance(receipt.decision, Ignore):
             notice = receipt.decision.notice
             is_in_chat = isinstance(action, IncomingMessage) and action.address.platform != "api"
-            if notice and is_in_chat and not await self.inbox.claim(f"{action.dedupe_key}:told"):
+            if notice and is_in_chat and not await self.inbox.claim_key(f"{action.dedupe_key}:told"):
                 notice = ""  # the notice was shown before the message was redelivered
             return Outcome(notice=notice, is_ignored=True)
         return Outcome(run_id=receipt.run_id)
@@ -286,7 +288,7 @@ class ActionReceiver:
         is_stop = button.action == "stop"
         stopped = None
         if is_stop:
-            stopped = await self.stop(button.run_id, by=button.person, at=button.sent_at)
+            stopped = await self.stop_run(button.run_id, by=button.person, at=button.sent_at)
         # a status that could not be edited keeps its Stop button after the end of the run
         may_reopen = button.action == "retry" or (stopped is not None and stopped.is_ignored)
         if may_reopen and await self.reopen_delivery(button.run_id):
@@ -303,7 +305,7 @@ class ActionReceiver:
         self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
 
-    async def stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> Outcome:
+    async def stop_run(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> Outcome:
         """Requests that the run stop, even if another process executes it.
 
         The stop covers what was sent until `at`, or until now if `at` is None. `by` is recorded in the audit log."""
@@ -328,9 +330,9 @@ def _is_for(button: RunButtonPressed, run: Run, thread: Thread) -> bool:
 
 async def stop_runs(receiver: ActionReceiver, run_ids: Sequence[str]) -> int:
     """Requests that the runs stop. Returns how many of them were still active."""
-    outcomes = [await receiver.stop(run_id) for run_id in run_ids]
+    outcomes = [await receiver.stop_run(run_id) for run_id in run_ids]
     return sum(not one.is_ignored for one in outcomes)
 
 
-Suggest = Callable[[CommandCalled], Awaitable[Sequence[Suggestion]]]
+SuggestValues = Callable[[CommandCalled], Awaitable[Sequence[Suggestion]]]
 """Returns suggested values for the option that the user is filling in."""

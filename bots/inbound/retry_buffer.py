@@ -44,7 +44,7 @@ class RetryBuffer:
         self._queues: dict[str, dict[str, _KeptEvent]] = {}
         self._retries: set[asyncio.Task[None]] = set()
 
-    async def handle(self, queue: str, event_id: str, process: ProcessEvent) -> None:
+    async def handle_or_keep(self, queue: str, event_id: str, process: ProcessEvent) -> None:
         """Handles an event. Keeps it if the database or the platform is unavailable, or if earlier events of the queue
         are still waiting."""
         if queue in self._queues:

@@ -13,7 +13,7 @@ from typing import Protocol
 from bots.inbound.actions import Admits, Receive
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRefused
-from core.domain.outside_text import escape_markdown, quote_lines, shown_name, single_line
+from core.domain.outside_text import escape_markdown, escape_name, quote_lines, single_line
 from core.domain.schedules import (
     EVENTS_PER_HOUR_MAX,
     FAILING,
@@ -24,7 +24,7 @@ from core.domain.schedules import (
     Trigger,
     TriggerEvent,
     format_time,
-    is_quiet,
+    is_in_quiet_hours,
     plan_firing,
 )
 from core.domain.threads import Address, Person
@@ -48,12 +48,12 @@ PROGRAM = Person(person_id="", name="Threadhand")
 PAUSED = "I paused the schedule “{task}” (`{id}`), because {problem}. `schedules resume {id}` arms it again."
 
 
-Locate = Callable[[], Awaitable[TriggerEvent]]
+LocateTriggerEvent = Callable[[], Awaitable[TriggerEvent]]
 """Returns the event with its thread, which may take a call to the platform. Raises SurfaceError."""
 
 
-class Hear(Protocol):
-    async def __call__(self, event: TriggerEvent, locate: Locate | None = None) -> None:
+class TriggerEventHandler(Protocol):
+    async def __call__(self, event: TriggerEvent, locate: LocateTriggerEvent | None = None) -> None:
         """Handles an event in a channel that is not addressed to the agent.
 
         `locate` is called only if a schedule waits for the event. After StorageUnavailable or SurfaceError, the caller
@@ -64,14 +64,16 @@ class Hear(Protocol):
 class ScheduleChats(Protocol):
     """What schedules need of the chat platforms. Every method raises SurfaceError."""
 
-    async def announce(self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition) -> str:
+    async def post_announcement(
+        self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition
+    ) -> str:
         """Posts the text about a firing into its thread, or into its channel, which opens a thread. Returns the
         message's id.
 
         With `may_be_posted`, first looks for the message of an earlier attempt."""
         ...
 
-    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+    async def fetch_actor_context(self, address: Address, person_id: str) -> ActorContext:
         """Returns what the platform reports about a user now."""
         ...
 
@@ -79,7 +81,7 @@ class ScheduleChats(Protocol):
         """Posts Markdown into a chat thread. Does nothing for a thread of the HTTP API."""
         ...
 
-    async def tell_person(self, address: Address, person_id: str, text: str) -> None:
+    async def send_direct_message(self, address: Address, person_id: str, text: str) -> None:
         """Posts Markdown to a user's direct messages."""
         ...
 
@@ -112,11 +114,11 @@ class ScheduleRunner:
     async def fire_due_schedules(self) -> None:
         """Starts the schedules that are due, and continues firings that another process has left. Raises
         StorageUnavailable."""
-        watched = {one.address for one in await self.schedules.triggers()}
+        watched = {one.address for one in await self.schedules.list_triggers()}
         self.watched.clear()
         self.watched.update(watched)
         looked_at = asyncio.get_running_loop().time()  # measured before the database reads its own clock
-        if (now := await self.schedules.time_of_work()) is None:
+        if (now := await self.schedules.find_time_of_work()) is None:
             return
         until = now + timedelta(seconds=CLAIM_SECONDS)
         fired: list[tuple[Firing, str]] = []
@@ -127,16 +129,16 @@ class ScheduleRunner:
             )
             if firing is not None:
                 fired.append((firing, plan.pause))
-        left = await self.schedules.take_pending(now, until)
+        left = await self.schedules.claim_pending_firings(now, until)
         await asyncio.gather(
             *(self._fire(firing, looked_at, may_be_posted=False, problem=problem) for firing, problem in fired),
             *(self._fire(one, looked_at, may_be_posted=True) for one in left),
         )
 
-    async def handle_trigger_event(self, event: TriggerEvent, locate: Locate | None = None) -> None:
+    async def handle_trigger_event(self, event: TriggerEvent, locate: LocateTriggerEvent | None = None) -> None:
         """Implements `Hear`: stores a firing for each schedule that waits for the event, and starts their runs."""
         try:
-            waiting = await self.schedules.triggers(event.address)
+            waiting = await self.schedules.list_triggers(event.address)
         except StorageUnavailable:
             if replace(event.address, thread_key="") in self.watched:
                 raise
@@ -151,14 +153,14 @@ class ScheduleRunner:
                 except SurfaceRefused as refused:  # the message was deleted
                     log.info("an event begins nothing: %s", refused)
                     return
-                if await self.begin_event(schedule, event) == "too_often":
+                if await self.fire_for_event(schedule, event) == "too_often":
                     self._give_up_once(schedule, TOO_OFTEN)
 
-    async def begin_event(self, schedule: Schedule, event: TriggerEvent) -> EventRefusal | None:
+    async def fire_for_event(self, schedule: Schedule, event: TriggerEvent) -> EventRefusal | None:
         """Stores a firing and starts its run in the background, or returns why it does not. Raises
         StorageUnavailable."""
         heard_at = asyncio.get_running_loop().time()
-        firing = await self.schedules.begin_event(schedule, event, claim_seconds=CLAIM_SECONDS)
+        firing = await self.schedules.begin_event_firing(schedule, event, claim_seconds=CLAIM_SECONDS)
         if not isinstance(firing, Firing):
             log.info("schedule %s begins nothing: %s", schedule.schedule_id, firing)
             if firing == "failing":
@@ -183,7 +185,7 @@ class ScheduleRunner:
         if find_time_zone(time_zone) is None:
             log.error("schedule %s: the time zone %s is unknown", schedule.schedule_id, time_zone)
             return False
-        return self.serves(schedule.address.platform) and not is_quiet(now, time_zone, self.quiet_hours)
+        return self.serves(schedule.address.platform) and not is_in_quiet_hours(now, time_zone, self.quiet_hours)
 
     async def _fire(self, firing: Firing, looked_at: float, *, may_be_posted: bool, problem: str = "") -> None:
         schedule = firing.schedule
@@ -230,7 +232,7 @@ class ScheduleRunner:
 
     async def _announce_and_begin(self, firing: Firing, is_claimed: Precondition, *, may_be_posted: bool) -> str:
         schedule = firing.schedule
-        actor = await self.chats.find_standing(schedule.address, schedule.owner.person_id)
+        actor = await self.chats.fetch_actor_context(schedule.address, schedule.owner.person_id)
         request = IncomingMessage(
             address=schedule.address,
             dedupe_key=f"schedule:{firing.firing_id}",
@@ -245,13 +247,13 @@ class ScheduleRunner:
             return NO_ACCESS
         ref = firing.message_ref
         while firing.group_key and not ref:  # the time limit in `_fire` ends this wait
-            if (placed := await self.schedules.in_group(firing)) is not None:
+            if (placed := await self.schedules.find_group_thread(firing)) is not None:
                 firing = placed
                 break
             await asyncio.sleep(GROUP_SECONDS)
         if not ref:
-            text = announcement(firing)
-            ref = await self.chats.announce(firing, text, may_be_posted=may_be_posted, precondition=is_claimed)
+            text = format_announcement(firing)
+            ref = await self.chats.post_announcement(firing, text, may_be_posted=may_be_posted, precondition=is_claimed)
             if not await self.schedules.record_announcement(firing, ref):
                 return ""  # the schedule was deleted, paused or moved in the meantime
         address = firing.address
@@ -272,13 +274,13 @@ class ScheduleRunner:
         task = escape_markdown(single_line(schedule.task, 200))
         text = PAUSED.format(task=task, id=schedule.schedule_id, problem=problem)
         try:
-            await self.chats.tell_person(schedule.address, schedule.owner.person_id, text)
+            await self.chats.send_direct_message(schedule.address, schedule.owner.person_id, text)
         except SurfaceRefused as refused:
             log.warning("schedule %s: its owner was not told: %s", schedule.schedule_id, refused)
         await self.schedules.pause_schedule(schedule.schedule_id, problem=problem, by=PROGRAM)
 
 
-def announcement(firing: Firing) -> str:
+def format_announcement(firing: Firing) -> str:
     """Returns the line that is posted at the top of a run that nobody has just requested."""
     schedule, parts = firing.schedule, list[str]()
     if firing.title:
@@ -286,8 +288,8 @@ def announcement(firing: Firing) -> str:
             escape_markdown(single_line(words, TITLE_CHARACTERS_MAX))
             for words in (*firing.title.split("\n", 1), schedule.task)[:2]
         )
-        return f"**{title}** · {task} · from the hook `{schedule.schedule_id}` of {shown_name(schedule.owner.name)}"
-    parts.append(f"Scheduled by **{shown_name(schedule.owner.name)}**")
+        return f"**{title}** · {task} · from the hook `{schedule.schedule_id}` of {escape_name(schedule.owner.name)}"
+    parts.append(f"Scheduled by **{escape_name(schedule.owner.name)}**")
     if schedule.timing.rule:
         parts.append(schedule.rule_in_words)
     if firing.missed:

@@ -20,7 +20,7 @@ from core.domain.errors import BudgetExceeded, ConfigurationError, SandboxUnavai
 from core.domain.threads import Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.knowledge.ports import Ask
-from core.knowledge.query_expansion import model_asker
+from core.knowledge.query_expansion import build_model_asker
 from core.mcp.own_server import OpenContext, serve_http, serve_stdio
 from core.model_usage import build_usage_pricer
 from core.observability import NO_METRICS
@@ -127,7 +127,7 @@ class _SessionBudget:
 
 def _ask_within(budget: _SessionBudget, client: ModelClient, model: str) -> Ask:
     """Returns a function that asks the model about documents, unless the session's budget is used up."""
-    ask = model_asker(client.ask_model, model, on_usage=budget.add)
+    ask = build_model_asker(client.ask_model, model, on_usage=budget.add)
 
     async def ask_within_budget(question: str) -> str:
         await budget.check()

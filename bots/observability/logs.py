@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Literal, TextIO
 
 from bots.observability.log_redaction import format_traceback, redact_library_message
-from core.observability import log_context
+from core.observability import get_log_context
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ class TextFormatter(logging.Formatter):
         super().__init__()
         self._with_texts = with_texts
         self._secrets: tuple[str, ...] = ()
-        self.keep_out(secrets)
+        self.add_secrets(secrets)
 
-    def keep_out(self, secrets: Iterable[str]) -> None:
+    def add_secrets(self, secrets: Iterable[str]) -> None:
         """Adds secrets to redact. Longer secrets are redacted first, because a secret may contain another secret."""
         known = {secret for secret in secrets if len(secret) >= SECRET_CHARACTERS_MIN}
         self._secrets = tuple(sorted(known | set(self._secrets), key=lambda one: (-len(one), one)))
@@ -69,7 +69,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Returns the entry as one line. Redaction comes last, so that it covers the whole entry."""
         text = f"{_moment(record)} {record.levelname.lower()} {record.name} {self._message(record)}"
-        text += "".join(f" {name}={value}" for name, value in log_context().items())
+        text += "".join(f" {name}={value}" for name, value in get_log_context().items())
         if trace := self._trace(record):
             text += "\n" + trace
         line = self._clean(text).replace("\r", "").replace("\n", " ⏎ ")
@@ -104,7 +104,7 @@ class JsonFormatter(TextFormatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._message(record),
-            **log_context(),
+            **get_log_context(),
         }
         if trace := self._trace(record):
             entry["trace"] = trace
@@ -218,4 +218,4 @@ def add_log_secrets(secrets: Iterable[str]) -> None:
     """Adds secrets to redact that were not known when logging was configured."""
     for output in logging.getLogger().handlers:
         if isinstance(output.formatter, TextFormatter):
-            output.formatter.keep_out(secrets)
+            output.formatter.add_secrets(secrets)

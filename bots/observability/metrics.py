@@ -123,7 +123,7 @@ class Metrics:
         self._answers.labels(platform, method, str(status)).inc()
         self._calls.labels(platform).observe(seconds)
 
-    def observe_wait(self, platform: str, call: str, seconds: float) -> None:
+    def observe_rate_wait(self, platform: str, call: str, seconds: float) -> None:
         """Records how long the rate limiter delayed a call. `call` is the name of the rate limit."""
         self._turns.labels(platform, call).observe(seconds)
 
@@ -133,14 +133,14 @@ class Metrics:
         self._sandboxes.labels("most").set_function(lambda: occupancy().most)
         self._sandboxes.labels("waiting").set_function(lambda: occupancy().waiting)
 
-    async def watch_loop(self) -> None:
+    async def measure_loop_lag(self) -> None:
         """Measures the delay of the event loop until cancelled."""
         while True:
             start = time.monotonic()
             await asyncio.sleep(LAG_SECONDS)
             self._lag.observe(max(0.0, time.monotonic() - start - LAG_SECONDS))
 
-    def text(self, backlog: Backlog | None) -> bytes:
+    def render_text(self, backlog: Backlog | None) -> bytes:
         """Returns all metrics in the Prometheus text format.
 
         `backlog` is None if the database is unavailable. The gauges that are read from the database then become NaN."""

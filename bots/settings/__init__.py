@@ -100,7 +100,7 @@ class Settings(
         return ScheduleLimits(self.schedules_per_person, self.schedules_per_workspace, self.allowed_apps)
 
     @property
-    def quiet_from_to(self) -> tuple[int, int] | None:
+    def quiet_hours_range(self) -> tuple[int, int] | None:
         """The hours of the day between which no schedule fires, in the time zone of each, or None."""
         first, _, last = self.quiet_hours.partition("-")
         return (int(first), int(last)) if last else None
@@ -186,7 +186,7 @@ def process_environment() -> Mapping[str, str]:
     return dict(os.environ)  # noqa: TID251 - the one place that reads it
 
 
-def secret_values(settings: Settings) -> tuple[str, ...]:
+def settings_secrets(settings: Settings) -> tuple[str, ...]:
     """Returns all secrets in the settings, so that they can be redacted in the log."""
     values = [getattr(settings, name) for name in Settings.model_fields]
     secrets = [value for value in values if isinstance(value, SecretStr)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel
 
-from bots.settings.validation import Names, require
+from bots.settings.validation import Names, require_each
 
 ANYONE = r"\*"
 WORKSPACE_ID = r"[TE][A-Z0-9]{1,20}"
@@ -30,7 +30,7 @@ def _require_ids(*shapes: str, example: str) -> AfterValidator:
                 f" (Discord){ending}; without this line, `threadhand setup` finds ids by name"
             )
 
-    return require(check)
+    return require_each(check)
 
 
 _PERSON = rf"(?:(?:{WORKSPACE_ID}|{DISCORD_ID})/)?(?:{USER_ID}|{DISCORD_ID})"

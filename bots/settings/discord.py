@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, SecretStr
 
-from bots.settings.validation import NO_SECRET, ServiceUrl, require
+from bots.settings.validation import NO_SECRET, ServiceUrl, require_each
 
 COUNT_MAX = 10_000
 EXAMPLE = "0-3/8"
@@ -24,7 +24,7 @@ class Shards:
     def numbers(self) -> list[int]:
         return list(range(self.first, self.last + 1))
 
-    def has(self, guild_id: int) -> bool:
+    def receives_guild(self, guild_id: int) -> bool:
         """Whether these shards receive the events of a guild. Pass 0 as `guild_id` for direct messages."""
         return self.first <= (guild_id >> 22) % self.count <= self.last
 
@@ -52,4 +52,4 @@ class DiscordSettings(BaseModel):
 
     discord_token: SecretStr = NO_SECRET
     discord_api_url: ServiceUrl = "https://discord.com/api/v10"
-    discord_shards: Annotated[str, require(parse_shards)] = ""
+    discord_shards: Annotated[str, require_each(parse_shards)] = ""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
-from bots.settings.validation import NO_SECRET, WebUrl, lowercase, require, uppercase
+from bots.settings.validation import NO_SECRET, WebUrl, lowercase, require_each, uppercase
 
 LINK_SECRET_CHARACTERS_MIN = 32
 
@@ -26,4 +26,4 @@ class ObservabilitySettings(BaseModel):
     retention_days: int = Field(default=0, ge=0, le=36_500)
     worker_http_port: int | None = Field(default=None, ge=0, le=65_535)
     otel_endpoint: WebUrl = ""
-    link_secret: Annotated[SecretStr, require(_check_length)] = NO_SECRET
+    link_secret: Annotated[SecretStr, require_each(_check_length)] = NO_SECRET

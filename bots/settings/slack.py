@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, SecretStr
 
-from bots.settings.validation import NO_SECRET, ServiceUrl, require, require_secret_prefix
+from bots.settings.validation import NO_SECRET, ServiceUrl, require_each, require_secret_prefix
 from core.domain.errors import ConfigurationError
 
 
@@ -33,7 +33,7 @@ class SlackSettings(BaseModel):
     slack_client_id: str = ""
     slack_client_secret: SecretStr = NO_SECRET
     slack_api_url: ServiceUrl = "https://slack.com/api"
-    encryption_keys: Annotated[SecretStr, require(_check_keys)] = NO_SECRET
+    encryption_keys: Annotated[SecretStr, require_each(_check_keys)] = NO_SECRET
     public_url: ServiceUrl = ""
 
     @property

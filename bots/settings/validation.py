@@ -22,7 +22,7 @@ def _split_at_commas(value: object) -> object:
     return value
 
 
-def require(check: Callable[[str], object]) -> AfterValidator:
+def require_each(check: Callable[[str], object]) -> AfterValidator:
     """Returns a validator that calls `check` with each text of a value that is not empty. `check` raises ValueError for
     an invalid text."""
 
@@ -63,7 +63,7 @@ def require_secret_prefix(prefix: str) -> AfterValidator:
         if not secret.startswith(prefix):
             raise ValueError(f"such a token starts with {prefix}")
 
-    return require(check)
+    return require_each(check)
 
 
 def lowercase(value: object) -> object:
@@ -106,12 +106,12 @@ def _check_network(text: str) -> None:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
-Networks = Annotated[Names, require(_check_network)]
-Endpoints = Annotated[Names, require(parse_endpoint)]
+Networks = Annotated[Names, require_each(_check_network)]
+Endpoints = Annotated[Names, require_each(parse_endpoint)]
 WebUrl = Annotated[str, require_prefix("http://", "https://")]
-ProxyUrl = Annotated[str, require(parse_forward_proxy)]
-ServiceUrl = Annotated[WebUrl, require(_refuse_credentials)]
-TimeZoneName = Annotated[str, require(_check_time_zone)]
+ProxyUrl = Annotated[str, require_each(parse_forward_proxy)]
+ServiceUrl = Annotated[WebUrl, require_each(_refuse_credentials)]
+TimeZoneName = Annotated[str, require_each(_check_time_zone)]
 Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int | None, Field(ge=0)]
 

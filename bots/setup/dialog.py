@@ -96,7 +96,7 @@ class Terminal:
             os.close(waker)
 
     def show_link(self, title: str, address: str, file: Path) -> None:
-        if has_browser() and webbrowser.open(address):
+        if has_graphical_browser() and webbrowser.open(address):
             self.say(f"{title}: opened in the browser.")
             return
         page = f'<!doctype html><meta charset="utf-8"><a href="{html.escape(address)}">{html.escape(title)}</a>\n'
@@ -105,7 +105,7 @@ class Terminal:
         self.say(f"If your terminal does not open that link, open this file in a browser:\n{file}")
 
 
-def has_browser() -> bool:
+def has_graphical_browser() -> bool:
     """Whether this machine has a graphical browser. Text browsers do not count, because they occupy the terminal."""
     try:
         return type(webbrowser.get()) is not webbrowser.GenericBrowser
@@ -177,7 +177,7 @@ class Choice:
     label: str
 
 
-def pick(
+def pick_choices(
     say: Callable[[str], None],
     read: Callable[[str], str],
     question: str,

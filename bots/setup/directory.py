@@ -14,17 +14,17 @@ TEST_MESSAGE = "Threadhand is set up. Mention me here, or write to me in a direc
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class ChatDirectory:
     workspaces: list[Choice] = field(default_factory=list[Choice])
     channels: list[Choice] = field(default_factory=list[Choice])
     people: list[Choice] = field(default_factory=list[Choice])
 
 
-async def load_directory(client: ServiceClient, settings: Settings) -> Directory:
+async def load_chat_directory(client: ServiceClient, settings: Settings) -> ChatDirectory:
     """Returns the workspaces, channels and users that the tokens reach. What a platform does not report is left out."""
-    found = Directory()
+    found = ChatDirectory()
     if settings.slack_bot_token:
-        known = await client.slack(settings, "auth.test", settings.slack_bot_token.get_secret_value())
+        known = await client.call_slack(settings, "auth.test", settings.slack_bot_token.get_secret_value())
         if known.text("team_id"):
             found.workspaces.append(Choice(known.text("team_id"), f"{known.text('team')} (Slack)"))
         kinds = "public_channel,private_channel"
@@ -37,16 +37,16 @@ async def load_directory(client: ServiceClient, settings: Settings) -> Directory
                 name = _text(row, "real_name") or _text(row, "name")
                 found.people.append(Choice(_text(row, "id"), f"{name} (Slack)"))
     if settings.discord_token:
-        for guild in (await client.discord(settings, "/users/@me/guilds")).rows:
+        for guild in (await client.call_discord(settings, "/users/@me/guilds")).rows:
             guild_id, name = _text(guild, "id"), _text(guild, "name")
             found.workspaces.append(Choice(guild_id, f"{name} (Discord)"))
-            channels = await client.discord(settings, f"/guilds/{guild_id}/channels")
+            channels = await client.call_discord(settings, f"/guilds/{guild_id}/channels")
             for row in channels.rows:
                 if row.get("type") == _TEXT_CHANNEL:
                     label = f"#{_text(row, 'name')} (Discord, {name})"
                     found.channels.append(Choice(_text(row, "id"), label))
         # listing all members requires an intent that the bot does not need otherwise
-        application = (await client.discord(settings, "/applications/@me")).body
+        application = (await client.call_discord(settings, "/applications/@me")).body
         owner = json_fields(application.get("owner"))
         if _text(owner, "id") and not application.get("team"):
             label = f"{_text(owner, 'username')} (Discord, owner of the application)"
@@ -61,7 +61,7 @@ async def _slack_rows(
     rows: list[Mapping[str, object]] = []
     for _ in range(PAGES_MAX):
         form = {**options, "limit": "200", "cursor": cursor}
-        reply = await client.slack(settings, method, token, **form)
+        reply = await client.call_slack(settings, method, token, **form)
         rows += json_objects(reply.body.get(key))
         cursor = _text(json_fields(reply.body.get("response_metadata")), "next_cursor")
         if not cursor:
@@ -80,7 +80,7 @@ async def post_test_message(client: ServiceClient, settings: Settings, channel_i
         return f"Discord refuses the message: {reply.text('message') or 'no answer'}."
     bot_token = settings.slack_bot_token.get_secret_value()
     form = {"channel": channel_id, "text": TEST_MESSAGE}
-    reply = await client.slack(settings, "chat.postMessage", bot_token, **form)
+    reply = await client.call_slack(settings, "chat.postMessage", bot_token, **form)
     if reply.body.get("ok") is True:
         return ""
     error = reply.text("error") or "no answer"

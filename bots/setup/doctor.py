@@ -18,11 +18,11 @@ from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.process_messaging import check_worker_settings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
-from bots.setup.findings import Finding, failures
-from bots.setup.model_checks import SEE_SETTINGS, check_embedding_model, check_model_keys, model_checks
-from bots.setup.report import REPORT_SECONDS, Check, in_thread, run_in_parallel
+from bots.setup.findings import Finding, failed_findings
+from bots.setup.model_checks import SEE_SETTINGS, build_model_checks, check_embedding_model, check_model_keys
+from bots.setup.report import REPORT_SECONDS, Check, blocking_check, run_in_parallel
 from bots.setup.service_checks import check_clock, check_discord, check_slack, check_slack_channels, open_service_client
-from bots.setup.web_checks import list_web_services, web_checks
+from bots.setup.web_checks import build_web_checks, describe_web_services
 from core.domain.budget import NO_LIMIT
 from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig
@@ -68,20 +68,20 @@ async def check_services(
     other services that are configured."""
     database = "SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL"
     local = [
-        in_thread("data", partial(_check_data_dir, settings)),
+        blocking_check("data", partial(_check_data_dir, settings)),
         Check("database", partial(_check_database, settings, database), database, DATABASE_REMEDY),
         Check("redis", partial(_check_redis, settings), "Redis", REDIS_REMEDY),
-        in_thread("budgets", partial(_check_budgets, settings)),
-        in_thread("access", partial(_check_access, settings)),
-        in_thread("parsers", partial(_check_parsers, settings)),
-        in_thread("agents", partial(_check_agents, settings)),
-        in_thread("http", partial(_check_http, settings)),
+        blocking_check("budgets", partial(_check_budgets, settings)),
+        blocking_check("access", partial(_check_access, settings)),
+        blocking_check("parsers", partial(_check_parsers, settings)),
+        blocking_check("agents", partial(_check_agents, settings)),
+        blocking_check("http", partial(_check_http, settings)),
         *([] if settings.sandbox == "modal" else [_sandbox_check(settings)]),
     ]
     if is_offline:
         skipped = Finding("note", "services", "are not tried (--offline).")
-        keys = in_thread("model", partial(check_model_keys, settings))
-        web = in_thread("outside", partial(list_web_services, settings, is_offline=True))
+        keys = blocking_check("model", partial(check_model_keys, settings))
+        web = blocking_check("outside", partial(describe_web_services, settings, is_offline=True))
         return (*await run_in_parallel([*local, keys, web], seconds=seconds), skipped)
     async with open_service_client(settings.public_url) as client:
         checks = [
@@ -90,24 +90,24 @@ async def check_services(
             Check("slack", partial(check_slack, client, settings), "Slack"),
             Check("slack", partial(check_slack_channels, client, settings), "Slack"),
             Check("discord", partial(check_discord, client, settings), "Discord"),
-            *model_checks(client, settings),
+            *build_model_checks(client, settings),
             Check("meaning", partial(check_embedding_model, settings), settings.embedding_model),
-            *web_checks(client, settings),
+            *build_web_checks(client, settings),
             *([_sandbox_check(settings)] if settings.sandbox == "modal" else []),
             Check("functions", partial(check_modal_functions, settings), "Modal"),
         ]
         return (*await run_in_parallel(checks, seconds=seconds), *check_clock(client))
 
 
-async def find_late(settings: Settings) -> tuple[str, ...]:
+async def find_late_problems(settings: Settings) -> tuple[str, ...]:
     """Returns a sentence for each model and each place in Discord that will fail, for a program that has just started.
 
     Costs nothing, because no model is called. Leaves out services that do not answer."""
     async with open_service_client() as client:
         discord = Check("discord", partial(check_discord, client, settings), "Discord")
-        found = await run_in_parallel([*model_checks(client, settings, is_free=True), discord])
+        found = await run_in_parallel([*build_model_checks(client, settings, is_free=True), discord])
     return tuple(
-        f"{one.subject.capitalize()}: {one.fact} {one.remedy}" for one in failures(found) if not one.is_untested
+        f"{one.subject.capitalize()}: {one.fact} {one.remedy}" for one in failed_findings(found) if not one.is_untested
     )
 
 
@@ -126,7 +126,7 @@ def _mcp_checks(settings: Settings) -> list[Check]:
     return [Check("mcp", partial(_check_tool_server, one, settings), one.name, remedy) for one in servers]
 
 
-def list_settings() -> tuple[str, ...]:
+def list_setting_defaults() -> tuple[str, ...]:
     """Returns each setting as NAME=default. The default of a secret is empty."""
     defaults = {f"THREADHAND_{name.upper()}": field.default for name, field in Settings.model_fields.items()}
     return tuple(f"{name}={_format_default(defaults[name])}" for name in VARIABLE_NAMES)

@@ -30,19 +30,19 @@ class Finding:
         return f"{self.state:<5} {self.subject:<9} {self.fact}{tail}"
 
 
-def untested(subject: str, name: str) -> Finding:
+def untested_finding(subject: str, name: str) -> Finding:
     """Returns the finding about a service that does not answer."""
     remedy = "Check the network and its proxy; `threadhand doctor --offline` leaves services out."
     return Finding("fail", subject, f"{name} does not answer.", remedy, is_untested=True)
 
 
-def failures(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def failed_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.state == "fail")
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
     """Returns 1 if any check failed, else 0."""
-    return int(bool(failures(findings)))
+    return int(bool(failed_findings(findings)))
 
 
 def print_findings(findings: Sequence[Finding], *, as_json: bool = False, with_color: bool = False) -> int:

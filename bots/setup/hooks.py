@@ -18,11 +18,11 @@ OPERATOR = Person(person_id="operator", name="The operator")
 NONE = "There are no hooks yet."
 
 
-async def describe_hooks(settings: Settings) -> str:
+async def list_hooks(settings: Settings) -> str:
     """Returns a line for each hook that is armed. Like all functions here, raises ConfigurationError or
     StorageUnavailable."""
     async with opened_database(settings.storage_url) as database:
-        triggers = await SqlSchedules(database).triggers()
+        triggers = await SqlSchedules(database).list_triggers()
     return "\n".join(describe_schedule(one, single_line) for one in triggers if is_hook(one)) or NONE
 
 

@@ -10,8 +10,8 @@ from bots.bootstrap.model_specs import load_model_specs
 from bots.bootstrap.semantic_search import build_embedding_client
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
-from bots.setup.findings import Finding, untested
-from bots.setup.report import Check, in_thread, run_in_parallel
+from bots.setup.findings import Finding, untested_finding
+from bots.setup.report import Check, blocking_check, run_in_parallel
 from bots.setup.service_checks import ServiceClient
 from core.context.limits import ASSUMED
 from core.context.tokens import count_text
@@ -20,7 +20,7 @@ from core.domain.errors import ConfigurationError, ModelError, ModelRejected, Mo
 from core.domain.json import JsonObject, json_objects
 from core.llm.embeddings import ModelEmbedder
 from core.llm.error_mapping import NO_TOOL_CALLS
-from core.model_usage import written_text
+from core.model_usage import text_written_in
 from core.ports import ModelFinished, ModelRequest
 
 MODEL_SECONDS = 30.0
@@ -59,15 +59,15 @@ _MODEL_LISTS = {
 
 async def check_models(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Asks the model and its fallbacks for a few tokens, with a tool if the dialect sends tools."""
-    return await run_in_parallel(model_checks(client, settings), seconds=MODEL_SECONDS)
+    return await run_in_parallel(build_model_checks(client, settings), seconds=MODEL_SECONDS)
 
 
-def model_checks(client: ServiceClient, settings: Settings, *, is_free: bool = False) -> list[Check]:
+def build_model_checks(client: ServiceClient, settings: Settings, *, is_free: bool = False) -> list[Check]:
     """Returns a check for the model and for each of its fallbacks.
 
     `is_free`: ask no model, and look only at its provider's list of models."""
     if not settings.model:
-        return [] if is_free else [in_thread("model", lambda: check_model_keys(settings))]
+        return [] if is_free else [blocking_check("model", lambda: check_model_keys(settings))]
     check = _check_list if is_free else _check_model
     return [Check("model", partial(check, client, model, settings), model, ANOTHER_MODEL) for model in settings.models]
 
@@ -155,7 +155,7 @@ async def _check_window(provider: ProviderClient, model: str, settings: Settings
     try:
         async with asyncio.timeout(WINDOW_SECONDS), aclosing(provider.stream(request)) as deltas:
             async for delta in deltas:
-                written += written_text(delta)
+                written += text_written_in(delta)
                 if isinstance(delta, ModelFinished) and delta.usage is not None:
                     policy.observed.observe(request, delta.usage)
     except (TimeoutError, ModelError) as error:
@@ -189,7 +189,7 @@ async def _refusal(client: ServiceClient, model: str, settings: Settings, error:
     status, names = await list_models(client, model, settings)
     endpoint = _endpoint(model, settings)
     if status is None and isinstance(error, ModelUnavailable):
-        return untested("model", endpoint)
+        return untested_finding("model", endpoint)
     facts = " ".join((error.detail or str(error)).split())[:300]
     if status in {401, 403}:
         return _refused_key(model, settings)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from bots.setup.findings import Finding, untested
+from bots.setup.findings import Finding, untested_finding
 
 REPORT_SECONDS = 14.0
 CANCEL_SECONDS = 2.0
@@ -22,7 +22,7 @@ class Check:
     remedy: str = ""
 
 
-def in_thread(subject: str, check: Callable[[], Finding | tuple[Finding, ...]]) -> Check:
+def blocking_check(subject: str, check: Callable[[], Finding | tuple[Finding, ...]]) -> Check:
     """Wraps a blocking check so that it runs in a thread."""
 
     async def run() -> tuple[Finding, ...]:
@@ -52,7 +52,7 @@ async def run_in_parallel(checks: Sequence[Check], *, seconds: float = REPORT_SE
     for check, task in zip(checks, tasks, strict=True):
         if task in late or task.cancelled():
             name = check.name or check.subject
-            remedy = check.remedy or untested(check.subject, name).remedy
+            remedy = check.remedy or untested_finding(check.subject, name).remedy
             fact = f"{name} did not answer in {seconds:g} s."
             findings.append(Finding("fail", check.subject, fact, remedy, is_untested=True))
         else:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 
 from bots.settings import Settings
-from bots.setup.findings import Finding, untested
+from bots.setup.findings import Finding, untested_finding
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from core.domain.errors import ConfigurationError
 from core.domain.json import json_fields, json_objects
@@ -47,7 +47,7 @@ _SLACK_REMEDIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ServiceReply:
     """An HTTP response. `status` is None if there was none. `body` is its JSON object and `rows` the objects of its
     JSON array; the other is empty."""
 
@@ -69,7 +69,7 @@ class ServiceClient:
     own_url: str = ""
     clock_errors: list[float] = field(default_factory=list[float])
 
-    async def call(self, verb: str, url: str, authorization: str = "", **options: Mapping[str, object]) -> Reply:
+    async def call(self, verb: str, url: str, authorization: str = "", **options: Mapping[str, object]) -> ServiceReply:
         """Makes a call and returns the reply, which is empty without a response. `options` are passed to aiohttp:
         `headers`, `json`, `data`."""
         headers = {**options.pop("headers", {})}
@@ -91,25 +91,25 @@ class ServiceClient:
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
                     if len(body) > REPLY_BYTES_MAX:
-                        return Reply(response.status)
+                        return ServiceReply(response.status)
                 scopes = response.headers.get("X-OAuth-Scopes")
                 try:
                     parsed: object = json.loads(body)
                 except ValueError:
                     parsed = None
-                return Reply(
+                return ServiceReply(
                     response.status,
                     json_fields(parsed),
                     json_objects(parsed),
                     None if scopes is None else tuple(one.strip() for one in scopes.split(",") if one.strip()),
                 )
         except (aiohttp.ClientError, TimeoutError, ValueError):
-            return Reply()
+            return ServiceReply()
 
-    async def slack(self, settings: Settings, method: str, token: str, **form: str) -> Reply:
+    async def call_slack(self, settings: Settings, method: str, token: str, **form: str) -> ServiceReply:
         return await self.call("POST", f"{settings.slack_api_url}/{method}", f"Bearer {token}", data=form)
 
-    async def discord(self, settings: Settings, path: str) -> Reply:
+    async def call_discord(self, settings: Settings, path: str) -> ServiceReply:
         token = settings.discord_token.get_secret_value()
         return await self.call("GET", f"{settings.discord_api_url}{path}", f"Bot {token}")
 
@@ -133,7 +133,7 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
             remedy = "Take THREADHAND_SLACK_BOT_TOKEN out of .env."
             return (Finding("fail", "slack", "has a bot token, which is for one workspace.", remedy),)
         if app_token := settings.slack_app_token.get_secret_value():
-            opened = await client.slack(settings, "apps.connections.open", app_token)
+            opened = await client.call_slack(settings, "apps.connections.open", app_token)
             if problem := _slack_problem(opened, "the app token", SLACK_APPS):
                 return (problem,)
         # Slack tells whether it knows the app even if the code is invalid. The signing secret cannot be tested before
@@ -146,7 +146,7 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
         reply = await client.call("POST", f"{settings.slack_api_url}/oauth.v2.access", data=form)
         error = reply.text("error")
         if reply.status is None or not error:
-            return (untested("slack", "Slack"),)
+            return (untested_finding("slack", "Slack"),)
         if error in _UNKNOWN_APP:
             remedy = f"Copy the client id and secret from {SLACK_APPS} (Basic Information) again."
             return (Finding("fail", "slack", f"does not know this app: {error}.", remedy),)
@@ -154,7 +154,7 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
     token = settings.slack_bot_token.get_secret_value()
     app = re.match(r"xapp-\d-(A\w+)-", settings.slack_app_token.get_secret_value())
     place = f"{SLACK_APPS}/{app[1]}" if app else SLACK_APPS
-    known = await client.slack(settings, "auth.test", token)
+    known = await client.call_slack(settings, "auth.test", token)
     if problem := _slack_problem(known, "the bot token", f"{place}/oauth" if app else place):
         return (problem,)
     findings = [_scope_finding(known, place, mode)]
@@ -169,7 +169,7 @@ async def check_slack_channels(client: ServiceClient, settings: Settings) -> tup
     token = settings.slack_bot_token.get_secret_value()
     if settings.slack_client_id or not token:
         return ()
-    calls = (client.slack(settings, "conversations.info", token, channel=one) for one in ids)
+    calls = (client.call_slack(settings, "conversations.info", token, channel=one) for one in ids)
     replies = zip(ids, await asyncio.gather(*calls), strict=True)
     findings: list[Finding] = []
     for channel_id, reply in replies:
@@ -190,7 +190,7 @@ async def check_slack_channels(client: ServiceClient, settings: Settings) -> tup
     return tuple(findings)
 
 
-def _scope_finding(known: Reply, place: str, mode: str) -> Finding:
+def _scope_finding(known: ServiceReply, place: str, mode: str) -> Finding:
     bot, team = known.text("user"), known.text("team")
     name = "Socket Mode" if mode == "socket" else "HTTP mode"
     granted = known.scopes
@@ -212,16 +212,16 @@ def _scope_finding(known: Reply, place: str, mode: str) -> Finding:
     return Finding("fail", "slack", fact, remedy)
 
 
-async def _check_app_token(client: ServiceClient, settings: Settings, known: Reply, place: str) -> list[Finding]:
+async def _check_app_token(client: ServiceClient, settings: Settings, known: ServiceReply, place: str) -> list[Finding]:
     """Checks that the two tokens belong to the same app. apps.connections.open opens no connection. It returns a URL
     that names the token's app."""
-    opened = await client.slack(settings, "apps.connections.open", settings.slack_app_token.get_secret_value())
+    opened = await client.call_slack(settings, "apps.connections.open", settings.slack_app_token.get_secret_value())
     if problem := _slack_problem(opened, "the app token", place):
         return [problem]
     found = re.search(r"[?&]app_id=(\w+)", opened.text("url"))
     if found is None or not (bot_id := known.text("bot_id")):
         return []
-    reply = await client.slack(settings, "bots.info", settings.slack_bot_token.get_secret_value(), bot=bot_id)
+    reply = await client.call_slack(settings, "bots.info", settings.slack_bot_token.get_secret_value(), bot=bot_id)
     app_id = str(json_fields(reply.body.get("bot")).get("app_id", ""))
     if app_id and app_id != found[1]:
         fact = f"the two tokens belong to different apps: {app_id} (bot) and {found[1]} (app)."
@@ -229,9 +229,9 @@ async def _check_app_token(client: ServiceClient, settings: Settings, known: Rep
     return []
 
 
-def _slack_problem(reply: Reply, what: str, place: str) -> Finding | None:
+def _slack_problem(reply: ServiceReply, what: str, place: str) -> Finding | None:
     if reply.status is None or reply.status >= 500:
-        return untested("slack", "Slack")
+        return untested_finding("slack", "Slack")
     if reply.body.get("ok") is True:
         return None
     error = reply.text("error") or f"status {reply.status}"
@@ -254,20 +254,20 @@ async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Find
     """Checks the token, the intent, and the bot's permissions in its servers and in the allowed channels."""
     if not settings.discord_token.get_secret_value():
         return (Finding("note", "discord", "is not set up."),)
-    me = await client.discord(settings, "/users/@me")
+    me = await client.call_discord(settings, "/users/@me")
     if me.status is None or me.status >= 500:
-        return (untested("discord", "Discord"),)
+        return (untested_finding("discord", "Discord"),)
     if me.status != 200:
         remedy = f"Copy the bot token, not the client secret, from {DISCORD_APPS} (Bot, Reset Token)."
         return (Finding("fail", "discord", f"refuses the token (status {me.status}).", remedy),)
-    application = await client.discord(settings, "/applications/@me")
+    application = await client.call_discord(settings, "/applications/@me")
     application_id = application.text("id") or me.text("id")
     findings: list[Finding] = []
     flags = application.body.get("flags")
     if application.status == 200 and not (flags if isinstance(flags, int) else 0) & _MESSAGE_CONTENT:
         remedy = f"Switch it on at {DISCORD_APPS}/{application_id}/bot and save."
         findings.append(Finding("fail", "discord", "the Message Content intent is switched off.", remedy))
-    guilds = (await client.discord(settings, "/users/@me/guilds")).rows
+    guilds = (await client.call_discord(settings, "/users/@me/guilds")).rows
     if not guilds:
         remedy = f"Add it: {discord_invite(application_id)}"
         fact = f"the bot {me.text('username')} is in no server."
@@ -309,14 +309,14 @@ async def _check_channels(
     for channel_id in settings.allowed_channels:
         if not channel_id.isdecimal():
             continue
-        channel = await client.discord(settings, f"/channels/{channel_id}")
+        channel = await client.call_discord(settings, f"/channels/{channel_id}")
         name, guild_id = channel.text("name"), channel.text("guild_id")
         if channel.status != 200:
             fact = f"the bot cannot see the allowed channel {channel_id} (status {channel.status})."
             remedy = "Grant it View Channels there (Edit Channel, Permissions), or correct THREADHAND_ALLOWED_CHANNELS."
             findings.append(Finding("fail", "discord", fact, remedy))
         elif guild_id in own:
-            member = await client.discord(settings, f"/guilds/{guild_id}/members/{bot_id}")
+            member = await client.call_discord(settings, f"/guilds/{guild_id}/members/{bot_id}")
             roles = member.body.get("roles")
             held = {guild_id, bot_id, *(cast(list[str], roles) if isinstance(roles, list) else ())}
             permissions = _with_overwrites(own[guild_id], channel.body, held, guild_id, bot_id)

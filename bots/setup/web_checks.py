@@ -6,16 +6,16 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from yarl import URL
 
-from bots.bootstrap.platforms import NO_PUBLIC_URL, has_live_chat
+from bots.bootstrap.platforms import NO_PUBLIC_URL, has_remote_users
 from bots.settings import Settings
-from bots.setup.findings import Finding, untested
+from bots.setup.findings import Finding, untested_finding
 from bots.setup.model_checks import list_models
-from bots.setup.report import Check, in_thread
+from bots.setup.report import Check, blocking_check
 from bots.setup.service_checks import ServiceClient
 from core.web_access.guard import is_loopback
 
 
-def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
+def build_web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
     """Returns the checks of the web services. Each service with a key has its own check."""
     image = partial(_check_image_model, client, settings)
     # services with a free call that shows whether a key is accepted
@@ -28,7 +28,7 @@ def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
         "CLOUDFLARE_API_TOKEN": (settings.cloudflare_api_token, f"{settings.cloudflare_api_url}/{verify}"),
     }
     return [
-        in_thread("outside", partial(list_web_services, settings, is_offline=False)),
+        blocking_check("outside", partial(describe_web_services, settings, is_offline=False)),
         *(
             Check("outside", partial(_check_web_key, client, name, key, url), urlsplit(url).netloc)
             for name, (key, url) in calls.items()
@@ -39,7 +39,7 @@ def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
     ]
 
 
-def list_web_services(settings: Settings, *, is_offline: bool) -> tuple[Finding, ...]:
+def describe_web_services(settings: Settings, *, is_offline: bool) -> tuple[Finding, ...]:
     """Returns findings about the web services that are used, and about those that are off. Leaves out services whose
     key is tested, because they have their own findings."""
     tavily, firecrawl = bool(settings.tavily_api_key), bool(settings.firecrawl_api_key)
@@ -90,7 +90,7 @@ async def _check_web_key(client: ServiceClient, name: str, key: SecretStr, url: 
     host = urlsplit(url).hostname or url
     reply = await client.call("GET", url, f"Bearer {key.get_secret_value()}")
     if reply.status is None or reply.status >= 500:
-        return (untested("outside", host),)
+        return (untested_finding("outside", host),)
     if reply.status in {400, 401, 403}:
         return (Finding("fail", "outside", f"{host} refuses the key.", f"Correct THREADHAND_{name}."),)
     if reply.status == 200:
@@ -101,7 +101,7 @@ async def _check_web_key(client: ServiceClient, name: str, key: SecretStr, url: 
 async def _check_public_url(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Fetches the public address from this machine, which shows a wrong name, certificate or proxy."""
     is_private = not settings.public_url or is_loopback(URL(settings.public_url))
-    if is_private and has_live_chat(settings):
+    if is_private and has_remote_users(settings):
         place = f"{settings.public_url} is an address of this machine only."
         return (Finding("note", "public", place if settings.public_url else "is not set.", NO_PUBLIC_URL),)
     if not settings.public_url:

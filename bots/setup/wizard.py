@@ -15,10 +15,10 @@ from bots.bootstrap.model_specs import load_model_specs
 from bots.settings import PREFIX, Settings, load_process_settings, with_changes
 from bots.settings import env_file as env
 from bots.settings.access import ANYONE, CHANNEL_ID, USER_ID, WORKSPACE_ID
-from bots.setup.dialog import SLACK_CONFIGURATION_TOKEN, Choice, Dialog, pick, recognise_keys
-from bots.setup.directory import load_directory, post_test_message
+from bots.setup.dialog import SLACK_CONFIGURATION_TOKEN, Choice, Dialog, pick_choices, recognise_keys
+from bots.setup.directory import load_chat_directory, post_test_message
 from bots.setup.doctor import check_services
-from bots.setup.findings import Finding, failures
+from bots.setup.findings import Finding, failed_findings
 from bots.setup.model_checks import check_models, list_models
 from bots.setup.service_checks import (
     DISCORD_APPS,
@@ -108,9 +108,9 @@ class Wizard:
             title = "the last check"
             self.say("\nThe last check")
             settings = self.settings()
-            if not report(self._dialog, await check_services(settings)):
+            if not show_result(self._dialog, await check_services(settings)):
                 return 1
-            channels = (await load_directory(self.client, settings)).channels
+            channels = (await load_chat_directory(self.client, settings)).channels
             while picked := self.pick("Send a test message to (Enter: nowhere)", channels, is_single=True):
                 problem = await post_test_message(self.client, settings, picked[0])
                 self.say(problem or "Sent.")
@@ -130,7 +130,7 @@ class Wizard:
     def settings(self) -> Settings:
         return load_process_settings(self.env_file)
 
-    def read(self, question: str, *, is_secret: bool = False, variables: Collection[str] = ()) -> str:
+    def ask_text(self, question: str, *, is_secret: bool = False, variables: Collection[str] = ()) -> str:
         """Asks a question and returns the answer.
 
         Keys of variables other than these are kept for their own questions. If the answer has only such keys, the
@@ -144,7 +144,7 @@ class Wizard:
             if not keys or any(name in variables for name in keys):
                 return answer
 
-    def ask(self, text: str, *variables: str, is_secret: bool = False) -> Answers:
+    def ask_setting(self, text: str, *variables: str, is_secret: bool = False) -> Answers:
         """Asks for the value of the first variable until it is valid. Returns an empty dictionary if the answer is
         empty.
 
@@ -153,7 +153,7 @@ class Wizard:
         if answers := self.take_pasted(variables):
             self.say(f"{text}: pasted before.")
         while not answers:
-            value = self.read(text, is_secret=is_secret, variables=variables)
+            value = self.ask_text(text, is_secret=is_secret, variables=variables)
             if not value:
                 return {}
             answers = self.take_pasted(variables)
@@ -172,11 +172,11 @@ class Wizard:
 
     def confirm(self, question: str, *, is_yes_usual: bool = False) -> bool:
         words = {"y": True, "yes": True, "n": False, "no": False, "": is_yes_usual}
-        return self.choose(f"{question} ({'Y/n' if is_yes_usual else 'y/N'})", words)
+        return self.choose_word(f"{question} ({'Y/n' if is_yes_usual else 'y/N'})", words)
 
-    def choose(self, question: str, words: Mapping[str, ChoiceT]) -> ChoiceT:
+    def choose_word(self, question: str, words: Mapping[str, ChoiceT]) -> ChoiceT:
         """Asks a question until the answer is one of the words. Returns what the word stands for."""
-        while (answer := self.read(question).lower()) not in words:
+        while (answer := self.ask_text(question).lower()) not in words:
             self.say(f"Answer with {', '.join(word for word in words if word)}, or press Enter.")
         return words[answer]
 
@@ -184,7 +184,7 @@ class Wizard:
         """Does the same as `dialog.pick`, but asks nothing if there is nothing to pick or to type."""
         if not choices and not id_shape:
             return []
-        return pick(self.say, self.read, question, choices, id_shape=id_shape, is_single=is_single)
+        return pick_choices(self.say, self.ask_text, question, choices, id_shape=id_shape, is_single=is_single)
 
     def take_pasted(self, names: Collection[str]) -> Answers:
         """Returns the pasted keys of these variables and forgets them."""
@@ -201,7 +201,7 @@ class Wizard:
             if not answers or await self._try_and_save(section.check, settings, answers):
                 return
             question = "Enter tries again, `new` asks again, `skip` leaves it out"
-            word = self.choose(question, {"new": "new", "skip": "skip", "": ""})
+            word = self.choose_word(question, {"new": "new", "skip": "skip", "": ""})
             # a better key may have been pasted
             answers |= self.take_pasted(answers)
 
@@ -211,7 +211,7 @@ class Wizard:
         except ConfigurationError as error:
             self.say(f"Not saved. {error}")
             return False
-        failed = failures(found)
+        failed = failed_findings(found)
         for finding in failed:
             self.say(f"{finding.subject}: {finding.fact} {finding.remedy}".rstrip())
         if any(not finding.is_untested for finding in failed):
@@ -225,10 +225,10 @@ class Wizard:
         return True
 
 
-def report(dialog: Dialog, findings: tuple[Finding, ...]) -> bool:
+def show_result(dialog: Dialog, findings: tuple[Finding, ...]) -> bool:
     """Shows what fails. Returns whether the set-up is done, which it is only if `threadhand doctor` would find no
     failure."""
-    failed = failures(findings)
+    failed = failed_findings(findings)
     for finding in failed:
         dialog.say(str(finding))
     if failed:
@@ -244,9 +244,9 @@ async def ask_model(wizard: Wizard, settings: Settings) -> Answers:
         " take their credentials from the environment."
     )
     key, keys = "THREADHAND_LLM_API_KEY", ("THREADHAND_LLM_API_KEY", *PROVIDER_PREFIXES)
-    answers = wizard.ask("API key, or https:// address of an endpoint (Enter: none)", *keys, is_secret=True)
+    answers = wizard.ask_setting("API key, or https:// address of an endpoint (Enter: none)", *keys, is_secret=True)
     if "THREADHAND_LLM_BASE_URL" in answers:
-        answers |= wizard.ask("Its API key (Enter: none)", key, is_secret=True)
+        answers |= wizard.ask_setting("Its API key (Enter: none)", key, is_secret=True)
     changed = with_changes(settings, answers)
     known = answers if answers or changed.model else changed.provider_keys
     prefix = next((PROVIDER_PREFIXES[name] for name in known if name in PROVIDER_PREFIXES), "")
@@ -270,7 +270,7 @@ async def ask_model(wizard: Wizard, settings: Settings) -> Answers:
 async def check_model_and_price(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Checks the model and reports its price, so that people see the price when they choose the model."""
     found = await check_models(client, settings)
-    if failures(found):
+    if failed_findings(found):
         return found
     price = (await load_model_specs(settings)).price_of(settings.model)
     fact = "is unknown; THREADHAND_PRICE_INPUT_PER_MILLION_USD and _OUTPUT_ set it."
@@ -286,7 +286,7 @@ async def ask_slack(wizard: Wizard, settings: Settings) -> Answers:
     several = "Will several workspaces install the bot themselves?"
     if wizard.confirm(several, is_yes_usual=bool(settings.slack_client_id)):
         wizard.say("Each workspace installs the bot at your public address, and its token is stored encrypted.")
-        answers = wizard.ask("Public address (https://...)", "THREADHAND_PUBLIC_URL")
+        answers = wizard.ask_setting("Public address (https://...)", "THREADHAND_PUBLIC_URL")
         url = answers.get("THREADHAND_PUBLIC_URL") or settings.public_url
         answers |= (await _create_slack_app(wizard, settings, build_manifest(public_url=url)))[0]
         names = (*SLACK_CREDENTIALS, "THREADHAND_ENCRYPTION_KEYS", "THREADHAND_SLACK_APP_TOKEN")
@@ -304,7 +304,7 @@ async def ask_slack(wizard: Wizard, settings: Settings) -> Answers:
     for name in names:
         # either of the last two settings decides how events arrive
         if name not in answers and not (name == last and alternative in answers):
-            answers |= wizard.ask(SLACK_QUESTIONS[name], name, is_secret=name != "THREADHAND_SLACK_CLIENT_ID")
+            answers |= wizard.ask_setting(SLACK_QUESTIONS[name], name, is_secret=name != "THREADHAND_SLACK_CLIENT_ID")
     return answers
 
 
@@ -318,8 +318,10 @@ async def _create_slack_app(wizard: Wizard, settings: Settings, manifest: JsonOb
     )
     text = json.dumps(manifest, separators=(",", ":"))
     question = "App configuration token (xoxe.xoxp-..., Enter: create the app in the browser)"
-    while token := wizard.ask(question, SLACK_CONFIGURATION_TOKEN, is_secret=True).get(SLACK_CONFIGURATION_TOKEN):
-        reply = await wizard.client.slack(settings, "apps.manifest.create", token, manifest=text)
+    while token := wizard.ask_setting(question, SLACK_CONFIGURATION_TOKEN, is_secret=True).get(
+        SLACK_CONFIGURATION_TOKEN
+    ):
+        reply = await wizard.client.call_slack(settings, "apps.manifest.create", token, manifest=text)
         if app_id := reply.text("app_id"):
             made = json_fields(reply.body.get("credentials"))
             wizard.say(f"The app {app_id} is created.")
@@ -352,8 +354,8 @@ async def ask_discord(wizard: Wizard, settings: Settings) -> Answers:
         "2. Under Bot, switch on the Message Content Intent and save.\n"
         "3. Under Bot, choose Reset Token, and copy the token."
     )
-    answers = wizard.ask("Bot token", "THREADHAND_DISCORD_TOKEN", is_secret=True)
-    application = await wizard.client.discord(with_changes(settings, answers), "/applications/@me")
+    answers = wizard.ask_setting("Bot token", "THREADHAND_DISCORD_TOKEN", is_secret=True)
+    application = await wizard.client.call_discord(with_changes(settings, answers), "/applications/@me")
     if application_id := application.text("id"):
         wizard.say(f"4. Add the bot to your server:\n{discord_invite(application_id)}")
         wizard.confirm("Is it in the server?", is_yes_usual=True)
@@ -365,7 +367,7 @@ async def ask_access(wizard: Wizard, settings: Settings) -> Answers:
         "Nobody may talk to the agent until you say who. Every list that is set must fit. * stands for all; Enter"
         " leaves a list as it is."
     )
-    directory = await load_directory(wizard.client, settings)
+    directory = await load_chat_directory(wizard.client, settings)
     lists = {
         "THREADHAND_ALLOWED_WORKSPACES": ("Workspaces and servers", directory.workspaces, "WORKSPACES"),
         "THREADHAND_ALLOWED_CHANNELS": ("Channels (Enter: all of these)", directory.channels, "CHANNELS"),
@@ -388,16 +390,16 @@ async def ask_budgets(wizard: Wizard, _settings: Settings) -> Answers:
     questions = {"RUN": "A run", "USER_DAY": "A person and day", "WORKSPACE_DAY": "A workspace and day"}
     answers: Answers = {}
     for name, text in questions.items():
-        answers |= wizard.ask(f"{text}, US dollars", f"{PREFIX}BUDGET_{name}_USD")
+        answers |= wizard.ask_setting(f"{text}, US dollars", f"{PREFIX}BUDGET_{name}_USD")
     return answers
 
 
 async def ask_http(wizard: Wizard, _settings: Settings) -> Answers:
     wizard.say("Without a token, the HTTP API serves only programs on this machine.")
-    return wizard.ask(f"Token ({GENERATE}: makes one, Enter: none)", "THREADHAND_API_TOKEN", is_secret=True)
+    return wizard.ask_setting(f"Token ({GENERATE}: makes one, Enter: none)", "THREADHAND_API_TOKEN", is_secret=True)
 
 
-async def accept(_client: ServiceClient, _settings: Settings) -> tuple[Finding, ...]:
+async def accept_unchecked(_client: ServiceClient, _settings: Settings) -> tuple[Finding, ...]:
     """Accepts answers that no service can confirm. Their form was checked when they were entered."""
     return ()
 
@@ -413,11 +415,14 @@ SECTIONS = (
     Section("Language model", lambda one: bool(one.model), ask_model, check_model_and_price),
     Section("Slack", has_slack, ask_slack, check_slack),
     Section("Discord", lambda one: bool(one.discord_token), ask_discord, check_discord),
-    Section("Access", lambda one: not one.no_access_warning, ask_access, accept),
+    Section("Access", lambda one: not one.no_access_warning, ask_access, accept_unchecked),
     Section(
-        "Budgets", lambda one: any(name.startswith("budget_") for name in one.model_fields_set), ask_budgets, accept
+        "Budgets",
+        lambda one: any(name.startswith("budget_") for name in one.model_fields_set),
+        ask_budgets,
+        accept_unchecked,
     ),
-    Section("HTTP API", lambda one: bool(one.api_token), ask_http, accept),
+    Section("HTTP API", lambda one: bool(one.api_token), ask_http, accept_unchecked),
 )
 
 
@@ -438,13 +443,13 @@ async def run_from_file(dialog: Dialog, answers_file: Path, env_file: Path) -> b
     answers = _with_generated(answers, settings)
     changed = with_changes(settings, answers)
     findings = await check_services(changed)
-    if any(not finding.is_untested for finding in failures(findings)):
-        report(dialog, findings)
+    if any(not finding.is_untested for finding in failed_findings(findings)):
+        show_result(dialog, findings)
         dialog.say(f"Nothing was written to {env_file}.")
         return False
     env.write_env_file(env_file, answers)
     dialog.say(f"{len(answers)} settings were written to {env_file}.")
-    is_done = report(dialog, findings)
+    is_done = show_result(dialog, findings)
     if channel_id and is_done:
         async with open_service_client() as client:
             problem = await post_test_message(client, changed, channel_id)

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from bots.delivery.rate_limiter import RateLimiter
 from bots.inbound.actions import Admits, Receive
-from bots.inbound.home import Greetings
+from bots.inbound.home import GreetingsAndHome
 from bots.inbound.retry_buffer import RetryBuffer
-from bots.inbound.schedules import Hear
+from bots.inbound.schedules import TriggerEventHandler
 from bots.slack.events.backfill import Backfill
 from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.cursors import ChannelCursors
@@ -23,7 +23,7 @@ from bots.slack.install.tokens import TokenSource
 from bots.slack.surface import SlackSurface
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
 from bots.slack.web_api.downloads import SlackFiles
-from bots.slack.web_api.people import People
+from bots.slack.web_api.people import UserLookup
 from bots.slack.web_api.thread_history import SlackThreadHistory
 from bots.slack.workspaces import Workspaces
 from core.domain.actions import ActorContext
@@ -56,7 +56,7 @@ class SlackApp:
         signing_secret: str | None = None,
         api_url: str = API_URL,
         receive: Receive | None = None,
-        hear: Hear | None = None,
+        hear: TriggerEventHandler | None = None,
         admits: Admits | None = None,
         conversations: Conversations | None = None,
         trace: aiohttp.TraceConfig | None = None,
@@ -66,7 +66,7 @@ class SlackApp:
         install: InstallFlow | None = None,
         limiter: RateLimiter | None = None,
         inbox: Inbox | None = None,
-        greetings: Greetings | None = None,
+        greetings: GreetingsAndHome | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
@@ -80,7 +80,7 @@ class SlackApp:
         self._install = install
         cursors = ChannelCursors(inbox) if inbox else None
 
-        def new_event_handler(client: SlackClient, people: People) -> EventHandler | None:
+        def new_event_handler(client: SlackClient, people: UserLookup) -> EventHandler | None:
             if receive is None:
                 return None
             return EventHandler(
@@ -113,10 +113,10 @@ class SlackApp:
         """The identity of the bot if one token is configured. Raises RuntimeError before `start`."""
         return self._client.identity
 
-    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+    async def fetch_actor_context(self, address: Address, person_id: str) -> ActorContext:
         """Returns what the workspace reports about a user. Raises SurfaceError or StorageUnavailable."""
-        handler = (await self._workspaces.get_for_address(address)).event_handler
-        return await handler.find_standing(address, person_id) if handler else ActorContext(is_known=False)
+        handler = (await self._workspaces.require_for_address(address)).event_handler
+        return await handler.fetch_actor_context(address, person_id) if handler else ActorContext(is_known=False)
 
     async def is_connected(self) -> bool:
         """Whether Slack can deliver events now. Always true in HTTP mode, which has no connection."""
@@ -134,7 +134,7 @@ class SlackApp:
                     self._backfill.pause_cursors()
                 if self._http:
                     on_dropped = self._backfill.start if self._backfill else lambda: None
-                    self._http.serve(bolt, on_dropped)
+                    self._http.start(bolt, on_dropped)
                 if self._app_token:
                     self._socket = SocketModeTransport(self._client, bolt, self._app_token, self._on_connection_state)
                     await self._socket.open()

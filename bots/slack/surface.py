@@ -143,7 +143,7 @@ class SlackSurface:
             if not cursor or not address.thread_key:
                 return None
 
-    async def streams(self, address: Address) -> SlackStreams | None:
+    async def find_streams(self, address: Address) -> SlackStreams | None:
         """Returns None in channels, because only one user there would see a stream while it is written."""
         is_direct = address.channel_id.startswith("D") and bool(address.thread_key)
         if not is_direct or START_STREAM in (await self._client_for(address)).unavailable_methods:
@@ -164,7 +164,7 @@ class SlackSurface:
     async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
         """Yields the direct message with the person (see DeliverySurface). Its `thread_key` is empty."""
         if person_id and not address.channel_id.startswith("D"):
-            channel_id = await (await self._client_for(address)).open_direct(person_id)
+            channel_id = await (await self._client_for(address)).open_direct_message(person_id)
             yield replace(address, channel_id=channel_id, thread_key="")
 
     async def begin_thread(
@@ -203,7 +203,7 @@ class SlackSurface:
         client = await self._client_for(address)
         change = partial(change_reaction, client, address.channel_id, message_ref, precondition)
         with REACT:
-            await self._reactions.show(
+            await self._reactions.set_only_reaction(
                 # bots of several workspaces may share a channel
                 f"{client.identity.team_id}:{address.channel_id}:{message_ref}",
                 reaction,

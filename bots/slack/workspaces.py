@@ -11,7 +11,7 @@ from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import Tenant
 from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.people import People
+from bots.slack.web_api.people import UserLookup
 from core.domain.errors import RunError, SurfaceRefused
 from core.domain.threads import Address, IncomingFile
 
@@ -33,7 +33,7 @@ class Workspace:
     `installed_by` is the id of the workspace, or of the organisation whose token serves it."""
 
     client: SlackClient
-    people: People
+    people: UserLookup
     event_handler: EventHandler | None
     installed_by: str = ""
     token_read_at: float | None = None
@@ -54,7 +54,7 @@ class Workspaces:
         *,
         tokens: TokenSource | None,
         new_client: Callable[[str], SlackClient],
-        new_event_handler: Callable[[SlackClient, People], EventHandler | None],
+        new_event_handler: Callable[[SlackClient, UserLookup], EventHandler | None],
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._tokens = tokens
@@ -67,7 +67,7 @@ class Workspaces:
         self.uninstalling = asyncio.Lock()
 
     def build_workspace(self, client: SlackClient) -> Workspace:
-        people = People(client)
+        people = UserLookup(client)
         return Workspace(client=client, people=people, event_handler=self._new_event_handler(client, people))
 
     def add(self, team_id: str, workspace: Workspace) -> None:
@@ -132,7 +132,7 @@ class Workspaces:
         is_served = await self._tokens.link_workspace(team_id, organisation_id)
         return await self.find(team_id) if is_served else None
 
-    async def find_sharing(self, channel_id: str, team_ids: frozenset[str]) -> list[Workspace]:
+    async def find_sharing_channel(self, channel_id: str, team_ids: frozenset[str]) -> list[Workspace]:
         """Returns the workspaces with the bot that share a Slack Connect channel: those in `team_ids`, which the event
         names, and those that earlier events of the channel named. Raises StorageUnavailable."""
         if not team_ids:
@@ -144,23 +144,23 @@ class Workspaces:
             del self._sharing[next(iter(self._sharing))]
         return found
 
-    async def get(self, team_id: str) -> Workspace:
+    async def require(self, team_id: str) -> Workspace:
         """Returns the workspace. Raises SurfaceRefused if the bot is not installed in it, and StorageUnavailable."""
         workspace = await self.find(team_id)
         if workspace is None:
             raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
         return workspace
 
-    async def get_for_address(self, address: Address) -> Workspace:
+    async def require_for_address(self, address: Address) -> Workspace:
         """Returns the workspace of an address. Raises SurfaceRefused or StorageUnavailable.
 
         An organisation's token can access the channels of all its workspaces, so a channel is refused unless the
         workspace already has a thread in it, or the client has opened it as a direct message."""
-        workspace = await self.get(address.workspace_id)
+        workspace = await self.require(address.workspace_id)
         known, channel_id = workspace.client.known_channel_ids, address.channel_id
         if not workspace.uses_organisation_token or self._tokens is None or channel_id in known:
             return workspace
-        if not await self._tokens.has_threads_in(address.workspace_id, channel_id):
+        if not await self._tokens.has_threads_in_channel(address.workspace_id, channel_id):
             raise SurfaceRefused("the channel does not belong to this workspace", code=FOREIGN_CHANNEL_CODE)
         if len(known) >= _KNOWN_CHANNELS_MAX:
             known.clear()
@@ -168,8 +168,8 @@ class Workspaces:
         return workspace
 
     async def client_for(self, address: Address) -> SlackClient:
-        """Returns the client of `get_for_address`, and raises the same exceptions."""
-        return (await self.get_for_address(address)).client
+        """Returns the client of `require_for_address`, and raises the same exceptions."""
+        return (await self.require_for_address(address)).client
 
     async def client_for_file(self, file: IncomingFile) -> tuple[SlackClient, IncomingFile]:
         """Returns the client of the workspace that received the file, and the file with its original reference.

@@ -34,7 +34,7 @@ def routes() -> Sequence[web.RouteDef]:
 
 async def list_agents(request: web.Request) -> web.Response:
     """`GET /api/agents`: returns the current definitions of the agents."""
-    agents = await _deps(request).roster.agents()
+    agents = await _deps(request).roster.current_definitions()
     return web.json_response({"agents": [_agent_object(agent) for agent in agents.values()]})
 
 
@@ -44,7 +44,9 @@ async def save_agent(request: web.Request) -> web.Response:
     agent_id = request_parsing.parse_text_field(fields, "agent_id", characters_max=100)
     values = {name: value for name, value in fields.items() if name != "agent_id"}
     try:
-        version = await roster.make_current(await roster.check(values, agent_id), at=API_PLACE, by=API_PERSON)
+        version = await roster.make_current(
+            await roster.check_definition(values, agent_id), at=API_PLACE, by=API_PERSON
+        )
     except ConfigurationError as error:
         raise ApiError(400, "bad_agent", str(error)) from error
     return web.json_response(_version_object(version), status=201)
@@ -90,7 +92,7 @@ async def roll_back(request: web.Request) -> web.Response:
 async def list_knowledge(request: web.Request) -> web.Response:
     """`GET /api/knowledge?thread_id=` or `?agent_id=`: returns the documents that the thread or the agent knows."""
     scope = await _scope(request)
-    agent = (await _deps(request).roster.agents()).get(scope.owner_id)
+    agent = (await _deps(request).roster.current_definitions()).get(scope.owner_id)
     scopes = [scope, Scope("agent", scope.owner_id)] if agent and agent.knowledge else [scope]
     entries = await _deps(request).knowledge.knowledge_base.store.entries(scopes)
     return web.json_response({"entries": [_entry_object(entry) for entry in entries]})
@@ -140,7 +142,7 @@ async def _versions(request: web.Request) -> Mapping[int, AgentVersion]:
     """Returns the versions of the agent in the URL path. Raises ApiError 404 if there is no such agent."""
     agent_id, roster = request.match_info["agent_id"], _deps(request).roster
     versions = await roster.versions.list_versions(agent_id)
-    if not versions and agent_id not in await roster.agents():
+    if not versions and agent_id not in await roster.current_definitions():
         raise ApiError(404, "agent_not_found", "There is no such agent.")
     return {version.number: version for version in versions}
 
@@ -160,7 +162,7 @@ async def _scope(request: web.Request) -> Scope:
         if await request.app[DEPS].conversations.snapshot(thread_id) is None:
             raise ApiError(404, "thread_not_found", "There is no such thread.")
         return Scope("thread", thread_id)
-    if agent_id not in await _deps(request).roster.agents():
+    if agent_id not in await _deps(request).roster.current_definitions():
         raise ApiError(404, "agent_not_found", "There is no such agent.")
     return Scope("upload", str(agent_id))
 

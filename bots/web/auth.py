@@ -16,7 +16,7 @@ LOCAL_ONLY = "Without THREADHAND_API_TOKEN the API answers programs on this mach
 _PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
-def is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     """Whether `host` is `localhost` or a loopback address. Pass the host without a port."""
     name = host.strip("[]").lower()
     if name == "localhost":
@@ -29,7 +29,7 @@ def is_loopback(host: str) -> bool:
 
 def check_exposure(host: str, api_token: str) -> None:
     """Raises ConfigurationError if other machines could reach the API without a token."""
-    if not api_token and not is_loopback(host):
+    if not api_token and not is_loopback_host(host):
         raise ConfigurationError(
             f"THREADHAND_HTTP_HOST={host} is reachable from other machines: set THREADHAND_API_TOKEN to a long random"
             " text, or listen on 127.0.0.1."
@@ -55,10 +55,10 @@ async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamR
             # A page in the operator's browser must not reach the API, neither from another origin nor by DNS rebinding.
             # Other machines must not reach it through a local proxy that adds forwarding headers.
             host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
-            is_foreign = origin is not None and not is_of_host(origin, host)
+            is_foreign = origin is not None and not is_same_host(origin, host)
             is_cross_site = request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
             is_proxied = any(name in request.headers for name in _PROXY_HEADERS)
-            if not is_loopback(_host_name(host)) or is_foreign or is_cross_site or is_proxied:
+            if not is_loopback_host(_host_name(host)) or is_foreign or is_cross_site or is_proxied:
                 raise ApiError(403, "forbidden", LOCAL_ONLY)
     return await handler(request)
 
@@ -73,7 +73,7 @@ def host_and_port(address: str) -> str:
         return ""
 
 
-def is_of_host(origin: str, host: str) -> bool:
+def is_same_host(origin: str, host: str) -> bool:
     """Whether the origin belongs to pages on the host that a `Host` header names."""
     scheme = origin.partition("://")[0]
     return bool(host) and host_and_port(origin) == host_and_port(f"{scheme}://{host}")

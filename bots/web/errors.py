@@ -141,12 +141,12 @@ def error_page(error: ApiError) -> web.Response:
     is_fault = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     heading = _HEADINGS.get(error.code, "This does not work just now" if is_fault else "This link is of no use")
     next_step = _LATER if is_fault else _CLOSE if error.code == "handed_back" else _NEW_LINK
-    page = text_page(heading, error.message, next_step, status=error.status)
+    page = message_page(heading, error.message, next_step, status=error.status)
     page.headers.update(error.headers or {})
     return page
 
 
-def text_page(heading: str, message: str, next_step: str, *, status: int = 200, button: str = "") -> web.Response:
+def message_page(heading: str, message: str, next_step: str, *, status: int = 200, button: str = "") -> web.Response:
     """Returns a page for users. If `button` is not empty, a button of that name posts to the page's own address."""
     form = f'<form method="post"><button>{html.escape(button)}</button></form>\n  '
     text = _PAGE.format(

@@ -86,6 +86,6 @@ async def show_metrics(request: web.Request) -> web.Response:
                 backlog = await monitoring.backlogs.backlog()
         except (StorageUnavailable, TimeoutError) as error:
             log.warning("the backlog cannot be counted: %s", type(error).__name__)
-    text = monitoring.metrics.text(backlog)
+    text = monitoring.metrics.render_text(backlog)
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=text, headers=headers)

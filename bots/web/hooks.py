@@ -7,7 +7,14 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from bots.inbound.hook_calls import REPEAT_SECONDS, TITLE_CHARACTERS_MAX, BadBody, is_signed, make_secret, read_call
+from bots.inbound.hook_calls import (
+    REPEAT_SECONDS,
+    TITLE_CHARACTERS_MAX,
+    MalformedHookBody,
+    derive_hook_secret,
+    is_authentic,
+    parse_hook_call,
+)
 from bots.inbound.schedules import ScheduleRunner
 from bots.web.errors import ApiError
 from core.domain.outside_text import single_line
@@ -26,9 +33,9 @@ class Hooks:
     secret_key: bytes
 
     def routes(self) -> Sequence[web.RouteDef]:
-        return (web.post("/hooks/{name}", self.call), web.post("/hooks/{name}/{secret}", self.call))
+        return (web.post("/hooks/{name}", self.receive_call), web.post("/hooks/{name}/{secret}", self.receive_call))
 
-    async def call(self, request: web.Request) -> web.Response:
+    async def receive_call(self, request: web.Request) -> web.Response:
         """`POST /hooks/{name}`: stores the call and starts the hook's task with it. Returns 202, or 200 if the same
         call was stored before."""
         hook = await self.runner.schedules.find(request.match_info["name"])
@@ -37,11 +44,11 @@ class Hooks:
         trigger = hook.timing if hook and is_hook(hook) else None
         if hook is None or not isinstance(trigger, Trigger):
             raise ApiError(401, "unsigned", UNSIGNED)
-        if not is_signed(secret_of(hook, self.secret_key), headers, body, given=given, now=now):
+        if not is_authentic(secret_of_hook(hook, self.secret_key), headers, body, url_secret=given, now=now):
             raise ApiError(401, "unsigned", UNSIGNED)
         try:
-            call = read_call(headers, body, task=hook.task, group_path=trigger.pattern)
-        except BadBody as error:
+            call = parse_hook_call(headers, body, task=hook.task, group_path=trigger.pattern)
+        except MalformedHookBody as error:
             raise ApiError(400, "bad_json", str(error)) from error
         if call.is_test:
             return web.json_response({"status": "ready"})
@@ -54,7 +61,7 @@ class Hooks:
             title=f"{call.title}\n{single_line(call.task, TITLE_CHARACTERS_MAX)}",
             body=call.text,
         )
-        match await self.runner.begin_event(hook, event):
+        match await self.runner.fire_for_event(hook, event):
             case None:
                 return web.json_response({"status": "accepted"}, status=202)
             case "duplicate":
@@ -66,16 +73,16 @@ class Hooks:
                 raise ApiError(409, "paused", "This hook is paused, or its last tasks failed.")
 
 
-def secret_of(hook: Schedule, key: bytes) -> str:
+def secret_of_hook(hook: Schedule, key: bytes) -> str:
     nonce = hook.timing.nonce if isinstance(hook.timing, Trigger) else ""
-    return make_secret(key, hook.schedule_id, nonce)
+    return derive_hook_secret(key, hook.schedule_id, nonce)
 
 
 def describe_hook(hook: Schedule, key: bytes, public_url: str) -> str:
     """Returns instructions for calling the hook, as Markdown."""
     if not public_url:
         return "Set THREADHAND_PUBLIC_URL to an address at which other programs reach me; the hook is below it."
-    address, secret = f"{public_url.rstrip('/')}/hooks/{quote(hook.schedule_id)}", secret_of(hook, key)
+    address, secret = f"{public_url.rstrip('/')}/hooks/{quote(hook.schedule_id)}", secret_of_hook(hook, key)
     return (
         f"Address: `{address}`\nSecret: `{secret}`\n"
         f"A program that cannot sign calls `{address}/{secret}` instead. Whoever knows the secret can begin this task."

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import quote, urlsplit
 
-from bots.web.auth import is_loopback
+from bots.web.auth import is_loopback_host
 from bots.web.errors import ApiError
 from core.domain.errors import ConfigurationError
 
@@ -40,7 +40,7 @@ class SignedLinks:
         The URL is valid as long as the thread exists."""
         domain, public_url = self.expose_domain, self.public_url
         try:
-            label = sign_label(self.secret, thread_id, port)
+            label = sign_port_label(self.secret, thread_id, port)
             base_url = urlsplit(public_url)
             local_port = base_url.port
         except ValueError:
@@ -91,7 +91,7 @@ class TakeoverLink:
     key: str
 
 
-def local_url(host: str, port: int) -> str:
+def local_server_url(host: str, port: int) -> str:
     """Returns the server's URL on its own machine, which is used if no public URL is configured."""
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - these addresses are replaced
     name = everywhere.get(host, host)
@@ -200,10 +200,10 @@ def exposed_ports_domain(domain: str, public_url: str) -> str:
     if domain:
         return (urlsplit(f"//{domain}").hostname or "").lower()
     host = urlsplit(public_url).hostname or ""
-    return LOCAL_DOMAIN if not public_url or is_loopback(host) else ""
+    return LOCAL_DOMAIN if not public_url or is_loopback_host(host) else ""
 
 
-def label_from_host(host_header: str, host: str) -> str:
+def port_label_from_host(host_header: str, host: str) -> str:
     """Returns the label of an exposed port from a Host header, or an empty string for other host names.
 
     `host` is the parent domain of exposed ports."""
@@ -215,7 +215,7 @@ def label_from_host(host_header: str, host: str) -> str:
     return label if host and rest == host and _LABEL.fullmatch(label) else ""
 
 
-def sign_label(secret: bytes, thread_id: str, port: int) -> str:
+def sign_port_label(secret: bytes, thread_id: str, port: int) -> str:
     """Returns the signed host name label for a port of a thread's sandbox.
 
     Raises ValueError if `thread_id` is not a UUID."""
@@ -224,13 +224,13 @@ def sign_label(secret: bytes, thread_id: str, port: int) -> str:
     return base64.b32encode(claim + signature).rstrip(b"=").decode().lower()
 
 
-def verify_label(secret: bytes, label: str) -> tuple[str, int]:
+def verify_port_label(secret: bytes, label: str) -> tuple[str, int]:
     """Returns the thread ID and port in a signed label. Raises ApiError 404 if the signature is wrong."""
     try:
         claim = base64.b32decode(label.upper() + "=" * (-len(label) % 8))[:_CLAIM_BYTES]
         thread_id, port = str(uuid.UUID(bytes=claim[:16])), int.from_bytes(claim[16:], "big")
     except ValueError:
         raise ApiError(404, "not_found", "This address is not one of ours.") from None
-    if not hmac.compare_digest(sign_label(secret, thread_id, port), label):
+    if not hmac.compare_digest(sign_port_label(secret, thread_id, port), label):
         raise ApiError(404, "not_found", "This address is not one of ours.")
     return thread_id, port

@@ -16,12 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 from aiohttp import web
 
 from bots.inbound.actions import CommandCalled, Outcome
-from bots.web.errors import ApiError, error_page, text_page
+from bots.web.errors import ApiError, error_page, message_page
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.threads import Address
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn, wait_for_first
-from core.web_access.guard import AddressGuard, web_url
+from core.web_access.guard import AddressGuard, parse_web_url
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class _Consent:
         # imported here because importing the MCP SDK takes a second
         from core.mcp.connection import ServerUnreachable
 
-        if not await is_usable_link(link, self.config.url):
+        if not await is_safe_authorization_link(link, self.config.url):
             raise ServerUnreachable("it sends people to an address that is not opened for it")
         # the last `state` is ours, because the server's own endpoint may also have parameters
         self.state = parse_qs(urlsplit(link).query).get("state", [""])[-1]
@@ -95,7 +95,7 @@ class McpConsents:
             web.get(CALLBACK_PATH, self._receive, allow_head=False),
         ]
 
-    def start(self, called: CommandCalled) -> Outcome:
+    def answer_mcp_connect(self, called: CommandCalled) -> Outcome:
         """Answers `mcp connect NAME` of an admin with a link that only the admin sees."""
         name = called.argument.rpartition(" ")[2].strip("`")
         asking = {
@@ -163,7 +163,7 @@ class McpConsents:
         """Shows a button instead of redirecting, because chat platforms also open links."""
         name = self._find(request).config.name
         sentence = f"You will be asked to agree that the bot uses {name} with your account there."
-        return text_page(f"Connect {name}", sentence, CLOSE, button="Continue")
+        return message_page(f"Connect {name}", sentence, CLOSE, button="Continue")
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
         """Binds the consent to this browser, and redirects the browser to the authorization server."""
@@ -207,10 +207,10 @@ class McpConsents:
                 await wait_for_first(consent.linked, consent.ended)
         if consent.ended.is_set():
             result = consent.result.replace("`", "") or EXPIRED
-            return text_page(f"The consent for {consent.config.name}", result, CLOSE)
+            return message_page(f"The consent for {consent.config.name}", result, CLOSE)
         if not consent.linked.is_set():
             waits = "The tool server has not answered yet. The bot tells you in the thread."
-            return text_page(f"The consent for {consent.config.name}", waits, CLOSE, status=504)
+            return message_page(f"The consent for {consent.config.name}", waits, CLOSE, status=504)
         kept_private = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
         return web.Response(status=303, headers={"Location": consent.link, **kept_private})
 
@@ -226,14 +226,14 @@ class McpConsents:
         await cancel(*(consent.task for consent in self._consents.values() if consent.task is not None))
 
 
-async def is_usable_link(link: str, server_url: str) -> bool:
+async def is_safe_authorization_link(link: str, server_url: str) -> bool:
     """Returns whether a tool server may send a user's browser to the link. The link must lead to the server's own host,
     or over https to a public address. Any other link could affect machines that only the user's browser can reach."""
     try:
-        url, own = web_url(link), web_url(server_url)
+        url, own = parse_web_url(link), parse_web_url(server_url)
         if url.host == own.host and url.scheme in (own.scheme, "https"):
             return True
-        return url.scheme == "https" and bool(await AddressGuard().addresses(url.host or "", url.port or 443))
+        return url.scheme == "https" and bool(await AddressGuard().resolve_host(url.host or "", url.port or 443))
     except (ToolError, OSError):
         return False
 

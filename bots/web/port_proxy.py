@@ -30,7 +30,7 @@ from yarl import URL
 
 from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import ApiError
-from bots.web.links import exposed_ports_domain, label_from_host, verify_label
+from bots.web.links import exposed_ports_domain, port_label_from_host, verify_port_label
 from bots.web.sandbox_files import READER_FENCE
 from core.domain.errors import RunError, ToolError
 from core.http_shutdown import stop_accepting
@@ -112,10 +112,10 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
     """Forwards requests for the host name of an exposed port to that port. Other requests go to the API."""
     deps = request.app[DEPS]
     host = exposed_ports_domain(deps.links.expose_domain, deps.links.public_url)
-    label = label_from_host(request.headers.get(hdrs.HOST, ""), host)
+    label = port_label_from_host(request.headers.get(hdrs.HOST, ""), host)
     if not label:
         return await handler(request)
-    thread_id, port = verify_label(deps.links.secret, label)
+    thread_id, port = verify_port_label(deps.links.secret, label)
     if deps.sandboxes is None or await deps.conversations.snapshot(thread_id) is None:
         raise ApiError(404, "not_found", "What was here is gone.")
     proxy = await request.app[PORT_PROXIES].open(thread_id, port)
@@ -139,7 +139,7 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
                     protocols=chosen, max_msg_size=MESSAGE_BYTES_MAX, heartbeat=HEARTBEAT_SECONDS
                 )
                 await outside.prepare(request)
-                proxy.admit(outside)
+                proxy.add_websocket(outside)
                 record_use = partial(proxy.record_use, outside)
                 try:
                     await _run_until_first(
@@ -185,7 +185,7 @@ class PortProxy:
     forwarders: set[asyncio.Task[None]]
     websockets: dict[web.WebSocketResponse, None] = field(default_factory=dict[web.WebSocketResponse, None])
 
-    def admit(self, websocket: web.WebSocketResponse) -> None:
+    def add_websocket(self, websocket: web.WebSocketResponse) -> None:
         """Adds a WebSocket. If there are too many, closes the one that has been silent the longest."""
         if len(self.websockets) >= WEBSOCKETS_MAX:
             silent = next(iter(self.websockets))

@@ -83,7 +83,7 @@ def usage_object(usage: Usage) -> JsonObject:
     }
 
 
-def path_id(request: web.Request, name: str) -> str:
+def parse_path_id(request: web.Request, name: str) -> str:
     """Returns the ID in the URL path. Raises ApiError 400 if it is not a UUID."""
     value = request.match_info[name]
     if not _ID.fullmatch(value):
@@ -142,15 +142,15 @@ def format_position(position: Position) -> str:
 
 
 def page_object(
-    name: str, found: Sequence[T], size: int, shown: Callable[[T], JsonObject], cursor: Callable[[T], str]
+    name: str, found: Sequence[T], size: int, to_object: Callable[[T], JsonObject], to_cursor: Callable[[T], str]
 ) -> JsonObject:
     """Returns a page of a list in the format of responses. `found` has one more entry than `size` if another page
     follows."""
     page = found[:size]
-    return {name: [shown(one) for one in page], "next_cursor": cursor(page[-1]) if len(found) > size else None}
+    return {name: [to_object(one) for one in page], "next_cursor": to_cursor(page[-1]) if len(found) > size else None}
 
 
-def idempotency_key(request: web.Request) -> str | None:
+def parse_idempotency_key(request: web.Request) -> str | None:
     """Returns the Idempotency-Key header, or None if it is missing. Raises ApiError 400 if its format is invalid."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
@@ -176,7 +176,7 @@ async def parse_json_object(request: web.Request) -> JsonObject:
     return cast(JsonObject, content)
 
 
-async def parse_body(request: web.Request, kind: type[BodyT]) -> BodyT:
+async def parse_model(request: web.Request, kind: type[BodyT]) -> BodyT:
     """Returns the JSON body as a model. Raises ApiError 400 with a sentence for its first problem."""
     try:
         return kind.model_validate(await parse_json_object(request))
@@ -237,7 +237,7 @@ async def _form(request: web.Request) -> MessageRequest:
                     file_ref, size = await upload_spool.store_upload(
                         ports.spool_folder, _pieces(part), bytes_max=ports.upload_bytes_max
                     )
-                except upload_spool.TooLarge:
+                except upload_spool.UploadTooLarge:
                     limit = ports.upload_bytes_max / 2**20
                     raise ApiError(413, "too_large", f"A file may have at most {limit:.4g} MB.") from None
                 mime_type = part.headers.get("Content-Type", "").partition(";")[0].strip().lower()

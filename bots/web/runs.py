@@ -17,7 +17,7 @@ from core.domain.events import Cursor, is_terminal
 from core.domain.json import JsonObject
 from core.domain.threads import Run
 from core.domain.wire_format import compact_json, suna_objects
-from core.run.event_replay import follow
+from core.run.event_replay import follow_events
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -91,16 +91,16 @@ async def close_streams(app: web.Application) -> None:
 class _Stream:
     """Writes the event stream of a run to a client."""
 
-    def __init__(self, response: web.StreamResponse, ports: WebDeps) -> None:
+    def __init__(self, response: web.StreamResponse, deps: WebDeps) -> None:
         self._response = response
-        self._ports = ports
+        self._ports = deps
         self._written_at = time.monotonic()
 
     async def write_events(self, run_id: str, after: Cursor | None) -> None:
         """Writes events until the run's terminal event is written or the client disconnects.
 
         If the run has ended and the client cannot have received that event, writes a final status instead."""
-        events = follow(run_id, after, conversations=self._ports.conversations, bus=self._ports.bus)
+        events = follow_events(run_id, after, conversations=self._ports.conversations, bus=self._ports.bus)
         try:
             async with aclosing(events):
                 async for group in events:
@@ -146,7 +146,7 @@ async def show_usage(request: web.Request) -> web.Response:
 
 
 async def _require_run(request: web.Request) -> Run:
-    run = await request.app[DEPS].conversations.run(request_parsing.path_id(request, "run_id"))
+    run = await request.app[DEPS].conversations.run(request_parsing.parse_path_id(request, "run_id"))
     if run is None:
         raise ApiError(404, "run_not_found", "There is no such run.")
     return run

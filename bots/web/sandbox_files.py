@@ -22,8 +22,8 @@ PATH_CHARACTERS_MAX = 4096
 
 async def list_files(request: web.Request) -> web.Response:
     """`GET /api/sandboxes/{sandbox_id}/files?path=`: lists the entries of a folder."""
-    path = workspace_path(request.query.get("path", ""))
-    files = await open_sandbox_files(request, request_parsing.path_id(request, "sandbox_id"))
+    path = parse_workspace_path(request.query.get("path", ""))
+    files = await open_sandbox_files(request, request_parsing.parse_path_id(request, "sandbox_id"))
     entries: list[JsonObject] = [
         {
             "name": entry.path.rsplit("/", 1)[-1],
@@ -39,18 +39,18 @@ async def list_files(request: web.Request) -> web.Response:
 
 async def send_file(request: web.Request) -> web.StreamResponse:
     """`GET /api/sandboxes/{sandbox_id}/files/content?path=`: sends a file as a download, never inline."""
-    path = workspace_path(request.query.get("path", ""))
-    return await _download(request, request_parsing.path_id(request, "sandbox_id"), path)
+    path = parse_workspace_path(request.query.get("path", ""))
+    return await _download(request, request_parsing.parse_path_id(request, "sandbox_id"), path)
 
 
 async def send_linked_file(request: web.Request) -> web.StreamResponse:
     """`GET /files/{token}`: sends the file of a signed link as a download."""
     secret = request.app[DEPS].links.secret
     sandbox_id, path = links.verify_file_link(secret, request.match_info["token"])
-    return await _download(request, sandbox_id, workspace_path(path))
+    return await _download(request, sandbox_id, parse_workspace_path(path))
 
 
-def workspace_path(path: str) -> str:
+def parse_workspace_path(path: str) -> str:
     """Returns the path relative to /workspace. Raises ApiError 400 if it is invalid or outside /workspace."""
     relative = path.removeprefix("/workspace/") if path != "/workspace" else ""
     parts = [part for part in relative.split("/") if part not in {"", "."}]
@@ -91,7 +91,7 @@ async def _download(request: web.Request, sandbox_id: str, path: str) -> web.Str
         raise ApiError(400, "not_a_file", "This is not a file.")
     headers = {
         "Content-Type": "application/octet-stream",
-        "Content-Disposition": attachment(path.rsplit("/", 1)[-1]),
+        "Content-Disposition": attachment_header(path.rsplit("/", 1)[-1]),
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Cache-Control": "no-store",
@@ -160,7 +160,7 @@ async def _read(files: Files, path: str, offset: int, length: int) -> AsyncGener
         raise ApiError(404, "file_not_found", "The file can no longer be read.") from None
 
 
-def attachment(name: str) -> str:
+def attachment_header(name: str) -> str:
     """Returns a Content-Disposition header value for a download. The name may contain any characters (RFC 6266)."""
     safe = request_parsing.sanitize_file_name(name)
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", safe)
@@ -203,7 +203,7 @@ async def show_preview(request: web.Request) -> web.StreamResponse:
     requested = request.match_info.get("path")
     if requested is None:
         return _redirect_with_slash(request.match_info["token"])
-    path = workspace_path(requested)
+    path = parse_workspace_path(requested)
     if any(part.startswith(".") for part in path.split("/")):
         raise ApiError(404, "file_not_found", "Hidden files are not shown.")
     files = await open_sandbox_files(request, sandbox_id)

@@ -16,7 +16,7 @@ from bots.web.request_parsing import PlaceBody
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
-from core.domain.schedules import PROPOSAL_COMMANDS, Schedule, ScheduleAction, commands_about
+from core.domain.schedules import PROPOSAL_COMMANDS, Schedule, ScheduleAction, build_commands
 from core.domain.threads import Address
 from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, change_schedule_by
 
@@ -55,7 +55,7 @@ async def list_schedules(request: web.Request) -> web.Response:
 async def add_schedule(request: web.Request) -> web.Response:
     """`POST /api/schedules`: arms a schedule for threads of the API, or changes the schedule with the `id` in the body.
     In a chat, posts a card on which a person there can arm it."""
-    body = await request_parsing.parse_body(request, ScheduleBody)
+    body = await request_parsing.parse_model(request, ScheduleBody)
     params = ScheduleTaskParams.model_validate(body.model_dump(exclude={"address"}, exclude_unset=True))
     deps, here = request.app[DEPS], await _schedules(request, body.address.address, body.id)
     if here.address.thread_key:
@@ -67,7 +67,7 @@ async def add_schedule(request: web.Request) -> web.Response:
     elif body.thread == "same":
         raise ApiError(400, "bad_request", "To continue the same thread, name it in the address.")
     try:
-        card = here.card(params)
+        card = here.build_card(params)
     except ToolError as error:
         raise ApiError(400, "bad_schedule", str(error)) from error
     if card and body.id:
@@ -81,7 +81,7 @@ async def add_schedule(request: web.Request) -> web.Response:
     if schedule.state != "proposed":
         return web.json_response(_schedule_object(schedule), status=201)
     try:
-        commands = commands_about(schedule.schedule_id, PROPOSAL_COMMANDS)
+        commands = build_commands(schedule.schedule_id, PROPOSAL_COMMANDS)
         await deps.propose(here.address, f"{BY_API} {card}", commands, schedule.task)
     except SurfaceError:
         await deps.schedules.store.delete(schedule.schedule_id, by=API_PERSON)
@@ -99,10 +99,10 @@ async def change_schedule(request: web.Request) -> web.Response:
         raise ApiError(404, "schedule_not_found", "There is no such schedule.")
     here = await _schedules(request, found.address, schedule_id)
     action = cast(ScheduleAction, request.match_info["action"])
-    card = here.card(ChangeScheduleParams(id=found.schedule_id, action=action))
+    card = here.build_card(ChangeScheduleParams(id=found.schedule_id, action=action))
     if card and (found.state, action) != ("proposed", "delete"):
         label, word = action.replace("_", " ").capitalize(), action.removesuffix("_now")
-        await ports.propose(found.address, f"{BY_API} {card}", commands_about(schedule_id, {label: word}), found.task)
+        await ports.propose(found.address, f"{BY_API} {card}", build_commands(schedule_id, {label: word}), found.task)
         return web.json_response({"message": ASKED_THERE, "schedule": _schedule_object(found)}, status=202)
     try:
         message = await change_schedule_by(API_PERSON, found, action, deps.store, deps.limits)
@@ -119,7 +119,7 @@ async def _schedules(request: web.Request, address: Address, schedule_id: str) -
     return RunSchedules(
         store=ports.schedules.store,
         limits=ports.schedules.limits,
-        request_key=f"{address} {request_parsing.idempotency_key(request) or new_id()}",
+        request_key=f"{address} {request_parsing.parse_idempotency_key(request) or new_id()}",
         address=address,
         thread_id=None,
         agent_id=None,

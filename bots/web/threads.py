@@ -18,7 +18,7 @@ from core.context.untrusted_text import clean_line
 from core.domain.actions import IncomingMessage
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
-from core.domain.outside_text import escape_markdown, quote_lines, shown_name, without_control_characters
+from core.domain.outside_text import escape_markdown, escape_name, quote_lines, without_control_characters
 from core.domain.threads import ListedThread, Thread, ThreadSnapshot
 from core.domain.wire_format import IMAGE_FIELDS, message_object
 from core.failpoints import Failpoint
@@ -44,9 +44,9 @@ class ChatMessageBody(BaseModel):
     author: Annotated[str, StringConstraints(max_length=request_parsing.AUTHOR_CHARACTERS_MAX)] = ""
 
     @property
-    def shown(self) -> str:
+    def chat_markdown(self) -> str:
         """The message that is posted in the chat, as Markdown."""
-        by = f", by **{shown_name(self.author)}**" if self.author else ""
+        by = f", by **{escape_name(self.author)}**" if self.author else ""
         words = quote_lines(escape_markdown(self.text))
         return f"This came over the HTTP API{by}:\n{words}"
 
@@ -55,7 +55,7 @@ async def create_thread(request: web.Request) -> web.Response:
     """`POST /api/thread`: creates a thread with an optional title, or writes into the chat thread at an address."""
     body = await request_parsing.parse_json_object(request)
     if "address" in body:
-        return await _write_in_chat(request, await request_parsing.parse_body(request, ChatMessageBody))
+        return await _write_in_chat(request, await request_parsing.parse_model(request, ChatMessageBody))
     title = request_parsing.parse_text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
     thread = await request.app[DEPS].conversations.create(replace(API_PLACE, thread_key=new_id()), title=title)
     return web.json_response({"thread_id": thread.thread_id}, status=201)
@@ -63,11 +63,11 @@ async def create_thread(request: web.Request) -> web.Response:
 
 async def _write_in_chat(request: web.Request, body: ChatMessageBody) -> web.Response:
     """Posts the text in the chat as a message of the bot, and starts or steers a run with it."""
-    deps, key, address = request.app[DEPS], request_parsing.idempotency_key(request), body.address.address
+    deps, key, address = request.app[DEPS], request_parsing.parse_idempotency_key(request), body.address.address
     found = await deps.conversations.find(address)
     if found is None:
         raise ApiError(404, "thread_not_found", "The agent has no conversation at this address.")
-    if len(body.shown) > SHOWN_CHARACTERS_MAX:
+    if len(body.chat_markdown) > SHOWN_CHARACTERS_MAX:
         raise ApiError(413, "too_large", f"Shown in a chat, it may have at most {SHOWN_CHARACTERS_MAX} characters.")
     thread_id = found.thread.thread_id
     dedupe_key = f"api:{thread_id}:{key or new_id()}"
@@ -75,7 +75,7 @@ async def _write_in_chat(request: web.Request, body: ChatMessageBody) -> web.Res
     message = IncomingMessage(
         address=address,
         dedupe_key=dedupe_key,
-        message_ref="" if is_repeated else await deps.post(address, body.shown),
+        message_ref="" if is_repeated else await deps.post(address, body.chat_markdown),
         person=replace(CHAT_PERSON, name=f"{CHAT_PERSON.name} ({body.author})" if body.author else CHAT_PERSON.name),
         text=body.text,
         sent_at=datetime.now(UTC),
@@ -144,7 +144,7 @@ async def list_messages(request: web.Request) -> web.Response:
 async def send_image(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/messages/{message_id}/image`: returns the image of a message."""
     snapshot = await require_thread(request)
-    message_id = request_parsing.path_id(request, "message_id")
+    message_id = request_parsing.parse_path_id(request, "message_id")
     message = await request.app[DEPS].conversations.message(snapshot.thread.thread_id, message_id)
     encoded = message and message.content.get(IMAGE_FIELDS.get(message.type, ""))
     if message is None or not isinstance(encoded, str):
@@ -161,7 +161,7 @@ async def add_message(request: web.Request) -> web.Response:
     thread = snapshot.thread
     if thread.address.platform != "api":
         raise ApiError(409, "not_an_api_thread", "This thread lives in a chat: POST /api/thread takes its address.")
-    key = request_parsing.idempotency_key(request)
+    key = request_parsing.parse_idempotency_key(request)
     draft = await request_parsing.parse_message(request)
     message_ref = f"api:{thread.thread_id}:{key or new_id()}"
     message = IncomingMessage(
@@ -194,7 +194,7 @@ def _run_id(outcome: Outcome) -> str:
 
 async def require_thread(request: web.Request) -> ThreadSnapshot:
     """Returns the thread in the URL path. Raises ApiError 400 if the ID is invalid, and 404 if no thread has it."""
-    thread_id = request_parsing.path_id(request, "thread_id")
+    thread_id = request_parsing.parse_path_id(request, "thread_id")
     snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
     if snapshot is None:
         raise ApiError(404, "thread_not_found", "There is no such thread.")

@@ -20,14 +20,14 @@ _CHUNK_BYTES = 256 * 1024
 _STORE = Failpoint("web.spool")
 
 
-class TooLarge(Exception):
+class UploadTooLarge(Exception):
     """Raised if the upload exceeds the size limit. It is not stored."""
 
 
 async def store_upload(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int) -> tuple[str, int]:
     """Stores an upload in a new file. Returns its reference and its size in bytes.
 
-    Raises TooLarge if the upload exceeds `bytes_max`, and OSError if it cannot be written."""
+    Raises UploadTooLarge if the upload exceeds `bytes_max`, and OSError if it cannot be written."""
     file_id = new_id()
     part = folder / f"{file_id}.part"
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ async def store_upload(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max:
                 async for piece in pieces:
                     size += len(piece)
                     if size > bytes_max:
-                        raise TooLarge
+                        raise UploadTooLarge
                     await asyncio.to_thread(file.write, piece)
             finally:
                 await asyncio.to_thread(file.close)

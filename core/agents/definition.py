@@ -112,14 +112,14 @@ class AgentVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownNames:
+class ReferableNames:
     """The names of the tools and MCP servers that agent definitions may refer to."""
 
     tools: frozenset[str]
     servers: frozenset[str] = frozenset()
 
 
-def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) -> AgentDefinition:
+def parse_definition(text: str, *, file: str, agent_id: str, known: ReferableNames) -> AgentDefinition:
     """Parses the YAML text of an agent file.
 
     Raises ConfigurationError with a sentence for each problem, which names the file and the key. `known` contains the
@@ -147,7 +147,7 @@ def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) 
 
 
 def validate_definition(
-    fields: Mapping[str, object], *, source: str, agent_id: str, known: KnownNames
+    fields: Mapping[str, object], *, source: str, agent_id: str, known: ReferableNames
 ) -> AgentDefinition:
     """Returns the definition with these values. Raises ConfigurationError with a sentence for each problem, which
     names `source` and the key."""

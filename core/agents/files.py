@@ -12,7 +12,7 @@ from core.agents.definition import (
     FILE_BYTES_MAX,
     LIST_MAX,
     AgentDefinition,
-    KnownNames,
+    ReferableNames,
     parse_definition,
 )
 from core.domain.errors import ConfigurationError
@@ -29,7 +29,7 @@ class _File:
     problem: str = ""
 
 
-def load_shipped_definitions(known: KnownNames) -> dict[str, AgentDefinition]:
+def load_shipped_definitions(known: ReferableNames) -> dict[str, AgentDefinition]:
     """Returns the definitions that are shipped with the program, by agent id."""
     found: dict[str, AgentDefinition] = {}
     for file in files("core.agents").joinpath("shipped").iterdir():
@@ -48,7 +48,7 @@ class AgentFiles:
     logged once. An agent whose file was never valid is left out. So is a shipped agent that the file would replace,
     because its rights may be wider."""
 
-    known: KnownNames
+    known: ReferableNames
     folder: Path | None = None
     _files: dict[Path, _File] = field(default_factory=dict[Path, _File])
     _shipped: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])

@@ -71,20 +71,20 @@ class Roster:
     recorded: dict[tuple[str, str], AgentVersion] = field(default_factory=dict[tuple[str, str], AgentVersion])
     find_problems: Callable[[Iterable[AgentDefinition]], Iterable[str]] = lambda _definitions: ()
 
-    async def agents(self) -> Mapping[str, AgentDefinition]:
+    async def current_definitions(self) -> Mapping[str, AgentDefinition]:
         """Returns the current definitions by agent id: saved versions take the place of files."""
         saved = await self.versions.saved_versions()
         agents = {**await self.files.definitions()}
         agents.update((agent_id, version.definition) for agent_id, version in saved.items())
         return agents
 
-    async def check(self, fields: Mapping[str, object], agent_id: str) -> AgentDefinition:
+    async def check_definition(self, fields: Mapping[str, object], agent_id: str) -> AgentDefinition:
         """Returns the definition with these values, which do not come from a file.
 
         Raises ConfigurationError with a sentence for each problem."""
         source = f"The agent {agent_id[:40]!r}"
         draft = validate_definition(fields, source=source, agent_id=agent_id, known=self.files.known)
-        agents, own = await self.agents(), self.files.latest.get(agent_id)
+        agents, own = await self.current_definitions(), self.files.latest.get(agent_id)
         problems = [f"team: there is no agent named {one!r}." for one in draft.team if one not in agents]
         if not set(draft.knowledge) <= set(own.knowledge if own else ()):
             problems.append("knowledge: only the agent's own file can name files.")
@@ -101,7 +101,7 @@ class Roster:
         self, draft: AgentDefinition, *, at: Address | None = None, by: Person | None = None
     ) -> AgentVersion:
         """Makes a checked definition the agent's current version. The one before it stays in the list of versions."""
-        if (before := (await self.agents()).get(draft.agent_id)) is not None:
+        if (before := (await self.current_definitions()).get(draft.agent_id)) is not None:
             await self.versions.record_version(before)
         return await self.versions.make_current(draft, at=at, by=by)
 
@@ -114,7 +114,7 @@ class Roster:
         if version is None:
             return None
         values = version.definition.model_dump(exclude_defaults=True, exclude={"agent_id"})
-        return await self.make_current(await self.check(values, agent_id), at=at, by=by)
+        return await self.make_current(await self.check_definition(values, agent_id), at=at, by=by)
 
     def agent_in(self, channel_id: str, chosen: str | None = None) -> str:
         """Returns the agent id for a thread: `chosen` if set, else the channel's agent, else the default agent."""
@@ -136,7 +136,7 @@ class Roster:
             raise RunError(f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one.")
         return version
 
-    async def find_member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
+    async def find_member_version(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
         """Returns a team member's agent version, or None if there is no agent with this id.
 
         Pass the version id that the member started with, or None for the current version. Raises RunError if that
@@ -146,7 +146,7 @@ class Roster:
         return await self._newest(agent_id)
 
     async def _newest(self, agent_id: str) -> AgentVersion | None:
-        definition = (await self.agents()).get(agent_id)
+        definition = (await self.current_definitions()).get(agent_id)
         if definition is None:
             return None
         key = (agent_id, definition.content_hash)

@@ -15,7 +15,7 @@ from core.domain.messages import Message
 from core.ports import ModelRequest
 
 ADDED_MARK = "[Added by the program:]"
-"""Separates a tool result from the text that is added to it. `message_text.for_model` removes it from the result
+"""Separates a tool result from the text that is added to it. `message_text.format_for_model` removes it from the result
 itself."""
 RUN_ENDED: JsonObject = {"role": "assistant", "content": "(The run ended here.)"}
 """Inserted between the end of a run without a reply and the message that begins the next run."""
@@ -35,7 +35,7 @@ def request_starts(messages: Iterable[Message]) -> Iterator[bool]:
             result = None
 
 
-def conversation(messages: Sequence[Message], contents: Sequence[JsonObject]) -> list[JsonObject]:
+def build_conversation(messages: Sequence[Message], contents: Sequence[JsonObject]) -> list[JsonObject]:
     """Returns the conversation in the form that a model receives. `contents` are the contents of the messages, perhaps
     truncated."""
     sent: list[JsonObject] = []
@@ -49,10 +49,10 @@ def conversation(messages: Sequence[Message], contents: Sequence[JsonObject]) ->
             unanswered = None
         elif is_start or message.type == "tool":
             unanswered = message
-    return alternate(sent)
+    return join_adjacent_roles(sent)
 
 
-def alternate(messages: Iterable[JsonObject]) -> list[JsonObject]:
+def join_adjacent_roles(messages: Iterable[JsonObject]) -> list[JsonObject]:
     """Returns the messages, with adjacent messages of one role joined, and with user messages joined to the tool result
     before them. All other messages are the same objects, and each tool result stays a message of its own."""
     sent: list[JsonObject] = []
@@ -74,7 +74,7 @@ def alternate(messages: Iterable[JsonObject]) -> list[JsonObject]:
 
 def with_passing_message(request: ModelRequest, message: JsonObject) -> ModelRequest:
     """Returns the request with a message joined to its end. Later requests do not contain that message."""
-    messages = tuple(alternate((*request.messages, message)))
+    messages = tuple(join_adjacent_roles((*request.messages, message)))
     stable = min(request.stable_messages, len(messages) - 1)
     return replace(request, messages=messages, stable_messages=stable)
 

@@ -16,7 +16,7 @@ from core.domain.call_targets import find_addresses
 from core.domain.errors import RunError, SurfaceError
 from core.domain.json import JsonObject
 from core.domain.messages import Message
-from core.domain.sources import SOURCES_KEY, dump_sources, join_sources, offer_addresses, read_now
+from core.domain.sources import SOURCES_KEY, dump_sources, join_sources, offer_addresses, sources_read_now
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, ThreadInput
 from core.ports import ChatHistory
 
@@ -67,7 +67,7 @@ def listed_files(messages: Sequence[ChatMessage]) -> dict[str, IncomingFile]:
     }
 
 
-def background_message(
+def build_background_message(
     background: Background, *, thread_id: str, run_id: str, fetched: Sequence[str] = ()
 ) -> Message | None:
     """Returns one message that lists chat messages with their authors, or None if there is nothing to list. Each line
@@ -123,7 +123,7 @@ def background_message(
             run_id=run_id,
             metadata={
                 BACKGROUND_KEY: True,
-                SOURCES_KEY: dump_sources(join_sources([read_now(("chat", "")), offer_addresses(offered)])),
+                SOURCES_KEY: dump_sources(join_sources([sources_read_now(("chat", "")), offer_addresses(offered)])),
                 BACKGROUND_REFS_KEY: [ref for ref in refs if ref],
                 **({BACKGROUND_FILES_KEY: files} if files else {}),
             },
@@ -151,7 +151,7 @@ def message_line(one: ChatMessage) -> str:
     return json.dumps(said, ensure_ascii=False)
 
 
-def known_files(history: Sequence[Message]) -> dict[str, IncomingFile]:
+def find_known_files(history: Sequence[Message]) -> dict[str, IncomingFile]:
     """Returns the files of chat messages that the history lists, by their ids."""
     told = (one.metadata.get(BACKGROUND_FILES_KEY) for one in history)
     return {
@@ -178,7 +178,7 @@ def refers_to_files(text: str, files: Mapping[str, IncomingFile]) -> bool:
     )
 
 
-def known_refs(history: Sequence[Message]) -> frozenset[str]:
+def find_known_refs(history: Sequence[Message]) -> frozenset[str]:
     """Returns the platform ids of the chat messages that the history already contains."""
     told = (one.metadata.get(BACKGROUND_REFS_KEY) for one in history)
     refs = chain.from_iterable(one for one in told if isinstance(one, list))
@@ -226,9 +226,9 @@ class BackgroundMessageReader:
         """Records which chat messages the stored conversation contains, so that `listen` does not return them again.
         With `reads_all`, reads the thread from its beginning, because no earlier run has read all of it."""
         self._after = None if reads_all else last_read_at(history)
-        self._refs = known_refs(history)
+        self._refs = find_known_refs(history)
 
-    async def listen(self, address: Address, inputs: Sequence[ThreadInput]) -> Background | None:
+    async def read(self, address: Address, inputs: Sequence[ThreadInput]) -> Background | None:
         """Returns the thread's other messages since the last read, and the messages that links in the inputs lead to.
         If the platform fails or does not respond within READ_SECONDS, returns the messages that arrived as events, with
         a note about the failure."""

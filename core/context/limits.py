@@ -135,7 +135,7 @@ class ObservedWindows:
                 *(model, f"{read:,}", f"{words:,}", f"{max(largest, WINDOW_MIN):,}"),
             )
 
-    def lower(self, limit: ContextLimit, model: str) -> ContextLimit:
+    def lower_limit(self, limit: ContextLimit, model: str) -> ContextLimit:
         """Returns the limit, with a smaller window if the service of the model truncates requests."""
         window = max(self._largest[model], WINDOW_MIN) if model in self._cut else limit.window
         if window >= limit.window:

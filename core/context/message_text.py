@@ -66,7 +66,7 @@ def content_text(content: JsonValue) -> str:
     return content if isinstance(content, str) else ""
 
 
-def for_model(message: Message, *, is_native: bool) -> Message:
+def format_for_model(message: Message, *, is_native: bool) -> Message:
     """Returns a tool message without the call's arguments, because the model has written them itself. Other messages
     are unchanged.
 
@@ -118,46 +118,46 @@ def _output(execution: JsonObject) -> str:
     return "\n".join(told) or "(no output)"
 
 
-def unread_message(one: ThreadInput, run_id: str) -> Message:
+def build_unread_message(one: ThreadInput, run_id: str) -> Message:
     """Returns the user message for an input that the run did not read. Its attached files are named but not
     downloaded."""
-    lines = [attributed_text(one), *(f"[Attached file, not fetched: {file.name}]" for file in one.files)]
+    lines = [attribute_text(one), *(f"[Attached file, not fetched: {file.name}]" for file in one.files)]
     message = build_user_message(one, run_id, "\n".join(line for line in lines if line))
     return replace(message, metadata={**message.metadata, UNREAD_KEY: True})
 
 
-def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
+def build_user_message(thread_input: ThreadInput, run_id: str, text: str) -> Message:
     message = Message(
         type="user",
         content={"role": "user", "content": text},
         is_llm_message=True,
-        thread_id=one.thread_id,
+        thread_id=thread_input.thread_id,
         run_id=run_id,
         metadata={
-            "author": one.author.name,
-            "author_id": one.author.person_id,
-            "message_ref": one.message_ref,
-            "sent_at": one.sent_at.isoformat(),
-            TIME_ZONE_KEY: one.author.time_zone,
-            SOURCES_KEY: dump_sources(sources_of_input(one)),
+            "author": thread_input.author.name,
+            "author_id": thread_input.author.person_id,
+            "message_ref": thread_input.message_ref,
+            "sent_at": thread_input.sent_at.isoformat(),
+            TIME_ZONE_KEY: thread_input.author.time_zone,
+            SOURCES_KEY: dump_sources(sources_of_input(thread_input)),
         },
     )
     return with_token_count(message)
 
 
-def attributed_text(one: ThreadInput) -> str:
+def attribute_text(thread_input: ThreadInput) -> str:
     """Returns the input's text with the author's name and id, in a form that the text itself cannot imitate."""
-    text = one.text[:TEXT_CHARACTERS_MAX]
-    if not one.author.name:
+    text = thread_input.text[:TEXT_CHARACTERS_MAX]
+    if not thread_input.author.name:
         return text
-    person_id = one.author.person_id
-    who = one.author.name + (f" ({person_id})" if person_id else "")
-    if not text and one.kind != "edit":
+    person_id = thread_input.author.person_id
+    who = thread_input.author.name + (f" ({person_id})" if person_id else "")
+    if not text and thread_input.kind != "edit":
         return f"{who} sent files:"
-    notes = "[A change of an earlier message:]\n" if one.kind == "edit" else ""
-    if one.author.is_app:
+    notes = "[A change of an earlier message:]\n" if thread_input.kind == "edit" else ""
+    if thread_input.author.is_app:
         notes += "[An app wrote this, not a person:]\n"
-    if one.attention != "addressed":
+    if thread_input.attention != "addressed":
         notes += "[It does not mention you: call no_reply if it is not for you.]\n"
     return notes + wrap_message(text, author=who)
 
@@ -180,9 +180,9 @@ def sources_of_message(message: Message) -> Sources:
     return join_sources([sources, Sources(named=parse_names(_own_words(message)))])
 
 
-def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
+def build_link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
     """Returns the rule for which addresses an answer may link to, after the model was sent these messages in the form
-    of `for_model` and has read these sources.
+    of `format_for_model` and has read these sources.
 
     An address that the model wrote first is not allowed, because it may only have been repeated, for example by a
     search that it made."""

@@ -9,7 +9,7 @@ from importlib.resources import files
 from core.context.tokens import with_token_count
 from core.domain.json import JsonObject
 from core.domain.messages import Message
-from core.domain.sources import SOURCES_KEY, dump_sources, read_now
+from core.domain.sources import SOURCES_KEY, dump_sources, sources_read_now
 
 STATE_KEY = "state"
 """The metadata key of a message under which the digest of each part of the state that it contains is stored, by the
@@ -33,7 +33,7 @@ def program_text(*parts: str) -> str:
     return f"{STATE_HEADING}\n\n{text}\n\n{STATE_END}" if text else ""
 
 
-def program_message(
+def build_program_message(
     state: Mapping[str, str], notes: Sequence[str], conversation: Sequence[Message], *, run_id: str
 ) -> Message | None:
     """Returns a message with the notes and with the parts of the state that the conversation does not contain yet, or
@@ -49,7 +49,9 @@ def program_message(
     text = program_text(*changed.values(), *notes)
     if not text:
         return None
-    sources: JsonObject = {SOURCES_KEY: dump_sources(read_now(("document", "")))} if changed.get(KNOWLEDGE) else {}
+    sources: JsonObject = (
+        {SOURCES_KEY: dump_sources(sources_read_now(("document", "")))} if changed.get(KNOWLEDGE) else {}
+    )
     return with_token_count(
         Message(
             type="status",

@@ -34,7 +34,7 @@ class RequestTail:
     browser: Message | None = None
     pictures: Sequence[Message] = ()
 
-    def message(self, *, sees_images: bool) -> JsonObject | None:
+    def build_message(self, *, sees_images: bool) -> JsonObject | None:
         """Returns the user message, or None if it is empty. If `sees_images` is False, a note names the images
         instead."""
         texts: list[str] = []

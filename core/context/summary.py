@@ -87,7 +87,9 @@ async def summarise(
     prompt = f"{read_template('summary')}\n\nWrite {words:,} words at most, because a longer text would be cut off."
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
-        lambda: wrap_untrusted(transcript([one for one in older if one.is_dialogue], left), source="the conversation")
+        lambda: wrap_untrusted(
+            write_transcript([one for one in older if one.is_dialogue], left), source="the conversation"
+        )
     )
     request = ModelRequest(
         model=model,
@@ -108,7 +110,7 @@ async def summarise(
     return _standing_for(older, f"{note}\n\n{text}", run_id, room, todo)
 
 
-def omission_note(older: Sequence[Message], *, run_id: str, room: int, todo: str | None = None) -> Message:
+def build_omission_note(older: Sequence[Message], *, run_id: str, room: int, todo: str | None = None) -> Message:
     """Returns a note that replaces the older messages if no summary could be made."""
     ids = ", ".join(one.message_id for one in older[-5:])
     text = _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids)
@@ -126,7 +128,7 @@ def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
     return [newest, *(one for one in messages[place + 1 :] if one.type != "summary")]
 
 
-def transcript(older: Sequence[Message], room: int) -> str:
+def write_transcript(older: Sequence[Message], room: int) -> str:
     """Returns the messages as one text of about `room` tokens at most.
 
     Long messages are truncated; if that is not enough, the oldest messages are left out."""

@@ -133,7 +133,7 @@ class TodoTracker:
         self._lock = asyncio.Lock()
         self._text: str | None = None  # as last read in this run
 
-    async def look(
+    async def track_call(
         self, call: ToolCall, sandbox: Callable[[], Awaitable[Sandbox]], emit: Callable[[AgentEvent], None]
     ) -> None:
         """Emits the checklist if the call changed todo.md.

@@ -221,14 +221,14 @@ def fit_messages(messages: Sequence[Message], room: int, shown: Mapping[str, Tru
     return FittedMessages(contents=_contents(messages, now), tokens=tokens, shown=now, made=made, is_over=tokens > room)
 
 
-def fit_request(request: ModelRequest, room: int) -> ModelRequest:
+def fit_request(request: ModelRequest, tokens_max: int) -> ModelRequest:
     """Returns the request with its longest messages truncated, so that it has at most `room` tokens with its tools.
 
     The system prompt is never truncated. Raises ContextOverflow if the request cannot fit."""
     messages, limit = request.messages, FIRST_LIMIT_TOKENS
-    while (tokens := count_tools(request.tools) + sum(map(count_message, messages))) > room:
+    while (tokens := count_tools(request.tools) + sum(map(count_message, messages))) > tokens_max:
         if limit < LAST_LIMIT_TOKENS:
-            detail = f"about {tokens} tokens, and the model has room for {room}"
+            detail = f"about {tokens} tokens, and the model has room for {tokens_max}"
             raise ContextOverflow(f"The request is too long for {request.model}.", detail=detail)
         shortened = list[JsonObject]()
         for content in messages:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from core.context.alternation import conversation, with_passing_message
+from core.context.alternation import build_conversation, with_passing_message
 from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
-from core.context.message_text import TIME_ZONE_KEY, for_model, link_rule, sources_of_message
-from core.context.program_message import program_message
+from core.context.message_text import TIME_ZONE_KEY, build_link_rule, format_for_model, sources_of_message
+from core.context.program_message import build_program_message
 from core.context.request_tail import BROWSER_RESPONSES, PICTURE_RESPONSES, PICTURES_MAX, RequestTail, picture_name
 from core.context.summary import (
     Complete,
     UnusableSummary,
+    build_omission_note,
     find_summary_boundary,
     messages_since_summary,
-    omission_note,
     summarise,
 )
 from core.context.todo_file import todo_call, todo_text_in_history
@@ -68,7 +68,7 @@ class ContextPolicy:
     def limit_of(self, model: str) -> ContextLimit:
         limit = find_context_limit(model, self.limits)
         limit = with_overrides(limit, window=self.window_tokens, reserved=self.answer_tokens)
-        return self.observed.lower(limit, model)
+        return self.observed.lower_limit(limit, model)
 
     def window_text(self, model: str) -> str:
         """Returns a sentence for the operator about the window of the model and where its size comes from."""
@@ -149,7 +149,7 @@ class ContextWindow:
             if message.is_llm_message:
                 if message.type == "summary" or todo_call(message):
                     self._todo_results[message.message_id] = message
-                message = with_token_count(for_model(message, is_native=self._is_native))
+                message = with_token_count(format_for_model(message, is_native=self._is_native))
             sent.append(message)
         return sent, join_sources(map(sources_of_message, messages))
 
@@ -186,7 +186,7 @@ class ContextWindow:
         state = {**state, "pictures": PICTURES_GONE.format(names=gone) if gone else ""}
         # a summary may replace an earlier program message, so it is made before the next one
         await self._contents(self._tail_tokens() + sum(map(count_text, (*state.values(), *notes))))
-        if message := program_message(state, notes, self._messages, run_id=self._run_id):
+        if message := build_program_message(state, notes, self._messages, run_id=self._run_id):
             self._emit(MessageAdded(message=message))
             self.add([message])
         return await self._filled(blank.messages, blank)
@@ -215,7 +215,7 @@ class ContextWindow:
     @property
     def links(self) -> LinkRule:
         """Which addresses the answer may link to. It has the sources of the conversation."""
-        return link_rule(self._messages, self.sources)
+        return build_link_rule(self._messages, self.sources)
 
     @property
     def shows_pictures(self) -> bool:
@@ -227,21 +227,21 @@ class ContextWindow:
         self._sees_images = False
         return await self._filled(refused.messages[: self._head_length], refused)
 
-    def refused(self, error: ContextOverflow) -> ContextOverflow:
+    def build_overflow_error(self, error: ContextOverflow) -> ContextOverflow:
         """Returns the error to show to users if the model refused even a summary of the conversation."""
         self._lower_room()
         return self._overflow(detail=error.detail)
 
     async def _filled(self, head: Sequence[JsonObject], request: ModelRequest) -> ModelRequest:
         contents = await self._contents(self._tail_tokens())
-        stable = (*head, *conversation(self._messages, contents))
+        stable = (*head, *build_conversation(self._messages, contents))
         self._head_length = len(head)
         request = replace(request, messages=stable, stable_messages=len(stable))
-        tail = self._tail.message(sees_images=self._sees_images)
+        tail = self._tail.build_message(sees_images=self._sees_images)
         return request if tail is None else with_passing_message(request, tail)
 
     def _tail_tokens(self) -> int:
-        tail = self._tail.message(sees_images=self._sees_images)
+        tail = self._tail.build_message(sees_images=self._sees_images)
         return 0 if tail is None else count_message(tail)
 
     def _todo_after(self, messages: Sequence[Message]) -> str | None:
@@ -271,7 +271,7 @@ class ContextWindow:
             raise self._overflow(tail_tokens, fitted.tokens)
         return fitted.contents
 
-    def notes(self) -> JsonObject:
+    def take_cut_notes(self) -> JsonObject:
         """Returns the truncations made since the last call of this method, as metadata for the model's next message.
 
         A later run reads them to send the same truncated messages, so that the provider's prompt cache stays valid."""
@@ -344,7 +344,7 @@ class ContextWindow:
         """Replaces the given number of messages with a note. Used if truncation and a summary were not enough. Stores
         nothing."""
         older = self._messages[:place]
-        note = omission_note(older, run_id=self._run_id, room=room, todo=self._todo_after(older))
+        note = build_omission_note(older, run_id=self._run_id, room=room, todo=self._todo_after(older))
         self._replace(note, self._messages[place:])
 
     def _replace(self, message: Message, newer: Sequence[Message]) -> None:

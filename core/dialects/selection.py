@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.context.alternation import alternate
+from core.context.alternation import join_adjacent_roles
 from core.dialects.dialect import Dialect, ToolSpec
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
@@ -53,7 +53,7 @@ def write_calls_as_text(request: ModelRequest, dialect_name: str) -> ModelReques
     use another dialect."""
     if dialect_name == "native":
         return request
-    messages = tuple(alternate(_with_calls_as_text(message, dialect_name) for message in request.messages))
+    messages = tuple(join_adjacent_roles(_with_calls_as_text(message, dialect_name) for message in request.messages))
     passing = len(request.messages) - request.stable_messages
     return replace(request, messages=messages, stable_messages=max(0, len(messages) - passing))
 

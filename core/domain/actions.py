@@ -11,7 +11,7 @@ from core.domain.threads import Address, IncomingFile, InputKind, Person
 CLOCK_DIFFERENCE_SECONDS = 2.0
 
 
-def time_of_arrival() -> datetime:
+def estimate_sent_at() -> datetime:
     """Returns the time to use for an action if its platform does not report when it was sent. The time is slightly in
     the past, because clocks differ and no message sent after the action may count as older than it."""
     return datetime.now(UTC) - timedelta(seconds=CLOCK_DIFFERENCE_SECONDS)
@@ -64,7 +64,7 @@ class Action:
     @property
     def acted_at(self) -> datetime:
         """When the action was sent. If the platform does not report that, a time slightly in the past."""
-        return self.sent_at or time_of_arrival()
+        return self.sent_at or estimate_sent_at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

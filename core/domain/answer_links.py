@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 from markdown_it.token import Token
 
-from core.domain.call_targets import find_addresses, value_of
+from core.domain.call_targets import find_addresses, normalize_target
 from core.domain.outside_text import escape_markdown, inline_code
 from core.domain.sources import NO_SOURCES, Sources
 from core.domain.threads import Reply
@@ -100,7 +100,7 @@ class LinkRule:
         if not target or target.startswith("#") or (target.startswith("/") and target[1:2] not in ("/", "\\")):
             return True
         has_scheme = ":" in _AUTHORITY_END.split(target, maxsplit=1)[0] or target.startswith("//")
-        value = value_of(target if has_scheme else f"https://{target}")
+        value = normalize_target(target if has_scheme else f"https://{target}")
         return value in self.sources.named or _without_slash(target) in self._given
 
     def allows_words(self, words: str) -> bool:
@@ -118,12 +118,12 @@ class LinkRule:
         is_given = is_whole and _without_slash(core) in self._given
         core = _without_tail(core)
         before, _, path = core.partition("/")
-        values = set(map(value_of, (*find_addresses(core), *find_addresses(_SIGNS.sub(" ", before)))))
+        values = set(map(normalize_target, (*find_addresses(core), *find_addresses(_SIGNS.sub(" ", before)))))
         host = _SIGNS.split(before)[-1]
         ending = host.rpartition(".")[2]
         if ending.isalpha() and len(ending) > 1 and host.count(".") > (not path):
             # `secret.evil.md` may be a host name although it ends like a file name
-            values |= {value for value in [value_of(f"https://{host}")] if value.startswith("host:")}
+            values |= {value for value in [normalize_target(f"https://{host}")] if value.startswith("host:")}
         return is_given or values <= self.sources.named
 
 
@@ -203,11 +203,11 @@ class LinkGate:
         self._is_line_start = self._is_plain = True
         self._is_shut = self._is_doubtful = False
 
-    def feed(self, text: str) -> str:
+    def feed(self, piece: str) -> str:
         """Returns the text that can be shown now: whole words, or whole lines if they may contain a link or code."""
         if self._is_shut:
             return ""
-        *lines, self._held = f"{self._held}{text}".split("\n")
+        *lines, self._held = f"{self._held}{piece}".split("\n")
         shown = [self._pass(f"{line}\n") for line in lines]
         if self._indent is None:
             mark = _MARK.search(self._held)

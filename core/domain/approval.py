@@ -139,8 +139,8 @@ class CallToApprove:
         """The complete call as plain text, with the lines of each argument."""
         parts = [self._headed]
         for name, value in self._shown.items():
-            parts.append(f"  {draw_visibly(name)}:")
-            for line in map(draw_visibly, _spelled(value).split("\n")):
+            parts.append(f"  {escape_invisible(name)}:")
+            for line in map(escape_invisible, _spelled(value).split("\n")):
                 # wrapped, so that nothing is so far to the right that users miss it
                 starts = range(0, max(1, len(line)), _LINE_CHARACTERS)
                 pieces = (
@@ -162,7 +162,7 @@ class CallToApprove:
 
     @property
     def _headed(self) -> str:
-        return _cut(draw_visibly(self.headline).replace("`", "'"), _HEADLINE_CHARACTERS_MAX)
+        return _cut(escape_invisible(self.headline).replace("`", "'"), _HEADLINE_CHARACTERS_MAX)
 
     def cut_line(self, length_max: int) -> str:
         """Returns the line if it fits. Otherwise returns its beginning, how much is missing, and how the missing part
@@ -314,7 +314,7 @@ def is_for_admins(ask: Ask) -> bool:
     return ask.kind == "approval" and not ADMIN_TOOLS.isdisjoint(asked_tools(ask))
 
 
-def always_granted(ask: Ask) -> frozenset[str]:
+def grants_of_always(ask: Ask) -> frozenset[str]:
     """Returns the `CallToApprove.grant` of each call if the answer is "always". Otherwise returns an empty set."""
     calls = _asked_calls(ask)[1]
     is_always = ask.kind == "approval" and find_choice(ask) == APPROVE_ALWAYS
@@ -396,7 +396,7 @@ def denial_reason(ask: Ask) -> str:
     return f"Not run: {who} denied it, with the words: {ask.answer}"
 
 
-def draw_visibly(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Returns the text with every character that is invisible, or that changes how others are shown, as `\\uXXXX`."""
     if text.isascii() and text.isprintable():
         return text
@@ -426,7 +426,7 @@ def _spelled(value: JsonValue) -> str:
 def _on_one_line(value: JsonValue) -> str:
     """Returns the value with invisible characters escaped and without backticks, which would end inline code in
     Markdown."""
-    return draw_visibly(_spelled(value)).replace("`", "\\u0060") or " "
+    return escape_invisible(_spelled(value)).replace("`", "\\u0060") or " "
 
 
 def _name(name: str) -> str:

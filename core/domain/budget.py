@@ -274,7 +274,7 @@ def format_dollars(amount: float) -> str:
 _AMOUNT_MAX = 1_000_000_000_000
 
 
-def is_limit(text: str) -> bool:
+def is_limit_text(text: str) -> bool:
     """Returns whether `parse_limit` accepts the text."""
     try:
         parse_limit(text)

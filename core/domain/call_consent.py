@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from core.domain.approval import Cause, draw_visibly
-from core.domain.call_targets import is_local, normalize_address, value_of
+from core.domain.approval import Cause, escape_invisible
+from core.domain.call_targets import is_local, normalize_address, normalize_target
 from core.domain.sources import Origin, Source, SourceKind, Sources, newest_first
 
 ReachKind = Literal["none", "reads_outside", "writes_outside", "connects", "talks_elsewhere", "spends"]
@@ -69,7 +69,7 @@ class Allow:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskUsers:
     """The call needs a user's consent, because no user named these targets."""
 
     targets: tuple[str, ...]
@@ -82,11 +82,11 @@ class Refuse:
     reason: str
 
 
-Verdict = Allow | Ask | Refuse
+Verdict = Allow | AskUsers | Refuse
 ALLOW = Allow()
 
 
-def judge(reach: ReachKind, target: str, sources: Sources, named_by_people: frozenset[str]) -> Verdict:
+def judge_target(reach: ReachKind, target: str, sources: Sources, named_by_people: frozenset[str]) -> Verdict:
     """Decides about one target of a call, given the reach of the call and the sources that the model had read when it
     wrote the call."""
     if reach == "none" or not sources.outside:
@@ -94,7 +94,7 @@ def judge(reach: ReachKind, target: str, sources: Sources, named_by_people: froz
     if why := _explain_hidden_target(target):
         return Refuse(why)
     is_offered = reach == "reads_outside" and normalize_address(target) in sources.offered
-    return ALLOW if is_offered or value_of(target) in named_by_people else Ask((target,))
+    return ALLOW if is_offered or normalize_target(target) in named_by_people else AskUsers((target,))
 
 
 def judge_call(reach: Reach, sources: Sources, earlier: Iterable[Reach] = ()) -> Verdict:
@@ -108,13 +108,13 @@ def judge_call(reach: Reach, sources: Sources, earlier: Iterable[Reach] = ()) ->
     targets = [page if target == OPEN_PAGE else target for target in reach.targets]
     if page in targets and is_local(page):
         targets.remove(page)
-    verdicts = [judge(reach.kind, target, sources, sources.named) for target in targets]
+    verdicts = [judge_target(reach.kind, target, sources, sources.named) for target in targets]
     refused = next((verdict for verdict in verdicts if isinstance(verdict, Refuse)), None)
-    unnamed = tuple(target for verdict in verdicts if isinstance(verdict, Ask) for target in verdict.targets)
-    return refused or (Ask(unnamed) if unnamed else ALLOW)
+    unnamed = tuple(target for verdict in verdicts if isinstance(verdict, AskUsers) for target in verdict.targets)
+    return refused or (AskUsers(unnamed) if unnamed else ALLOW)
 
 
-def cause_of(ask: Ask, sources: Sources, now: datetime) -> Cause:
+def explain_consent(ask: AskUsers, sources: Sources, now: datetime) -> Cause:
     """Returns in words, for users, why they are asked."""
     shown = sources.outside[:CAUSES_SHOWN_MAX]
     more = len(sources.outside) - len(shown)
@@ -135,7 +135,7 @@ def _explain_hidden_target(target: str) -> str:
     authority = target.partition("://")[2].partition("/")[0]
     if len(target) > TARGET_CHARACTERS_MAX:
         return f"Not run: its target is longer than {TARGET_CHARACTERS_MAX:,} characters, so nobody can check it."
-    if draw_visibly(target) != target:
+    if escape_invisible(target) != target:
         return "Not run: its target has characters that nobody can see."
     if "\\" in authority or "@" in authority or " " in authority:
         return "Not run: its address does not show clearly to which host it leads. Write it without a user name."
@@ -157,7 +157,7 @@ def _age_text(read_at: datetime, now: datetime) -> str:
 
 def _target_text(target: str) -> str:
     """Returns the value of a target for users. Look-alike letters in a host name are shown in their encoded form."""
-    kind, _, value = value_of(target).partition(":")
+    kind, _, value = normalize_target(target).partition(":")
     if kind != "word" and not value.isascii():
         value = value.encode("ascii", "backslashreplace").decode()
     return _plain(value or target)
@@ -165,5 +165,5 @@ def _target_text(target: str) -> str:
 
 def _plain(text: str) -> str:
     """Returns a text from outside, shortened, as inline code."""
-    shown = draw_visibly(text).replace("`", "'")
+    shown = escape_invisible(text).replace("`", "'")
     return shown if len(shown) <= _SHOWN_CHARACTERS_MAX else f"{shown[: _SHOWN_CHARACTERS_MAX - 1]}…"

@@ -75,10 +75,10 @@ def parse_names(text: str) -> frozenset[str]:
         for length in range(1, PHRASE_WORDS_MAX + 1)
         for start in range(len(words) - length + 1)
     )
-    return frozenset(map(value_of, find_addresses(text))) | {f"word:{phrase}" for phrase in phrases}
+    return frozenset(map(normalize_target, find_addresses(text))) | {f"word:{phrase}" for phrase in phrases}
 
 
-def value_of(target: str) -> str:
+def normalize_target(target: str) -> str:
     """Returns the value by which a target is compared: `host:`, `mail:` or `word:` with what it names, or `unread:`
     with the whole address if that cannot be parsed. For a target that names nothing, returns an empty word, which
     nobody can name."""
@@ -123,7 +123,7 @@ def is_local(target: str) -> bool:
     return host in ("localhost", "127.0.0.1", "::1")
 
 
-def targets_of(arguments: JsonObject) -> tuple[str, ...]:
+def find_targets(arguments: JsonObject) -> tuple[str, ...]:
     """Returns whom and what the arguments of a call reach, each value once: every address in them, and the recipients,
     channels and accounts in arguments whose name says so."""
     values: dict[str, str] = {}
@@ -141,22 +141,22 @@ def targets_of(arguments: JsonObject) -> tuple[str, ...]:
                 is_place = not _PLACES.isdisjoint(words) and words[-1] not in _CONTENTS
                 given = [text] if is_place else []
                 for target in (*given, *find_addresses(text)):
-                    values.setdefault(value_of(target), target)
+                    values.setdefault(normalize_target(target), target)
             case _:
                 pass
     return tuple(values.values())
 
 
-def addresses_of(arguments: JsonObject) -> tuple[str, ...]:
+def find_argument_addresses(arguments: JsonObject) -> tuple[str, ...]:
     """Returns every address in the arguments of a call, each value once."""
     texts = (text for value in arguments.values() for text in _texts(value, with_keys=True))
     return tuple(find_addresses("\n".join(texts)))
 
 
-def short_values_of(arguments: JsonObject) -> tuple[str, ...]:
+def find_short_values(arguments: JsonObject) -> tuple[str, ...]:
     """Returns the short texts and the numbers in the arguments of a call, each value once."""
     texts = (text for text in _texts(arguments) if 0 < len(text) <= SHORT_CHARACTERS_MAX and "\n" not in text)
-    return tuple({value_of(text): text for text in texts}.values())
+    return tuple({normalize_target(text): text for text in texts}.values())
 
 
 def _texts(value: JsonValue, *, with_keys: bool = False) -> Iterator[str]:

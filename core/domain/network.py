@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from core.domain.call_consent import Reach
-from core.domain.call_targets import HOST, is_local, value_of
+from core.domain.call_targets import HOST, is_local, normalize_target
 from core.domain.sources import Sources
 
 
@@ -29,13 +29,13 @@ def limit_network(call: Reach, sources: Sources, opened: frozenset[str]) -> Netw
     if not sources.outside:
         return ANY_HOST
     named = frozenset(value for value in sources.named if value.startswith(HOST))
-    opened |= opened_hosts(call)
+    opened |= hosts_opened_by(call)
     commands = named | (opened - {OWN_PAGE})
     has_own_page = any(source.kind == "browser" and is_local(source.name) for source in sources.read)
     return NetworkLimits(commands, commands | _hosts(call) if has_own_page or OWN_PAGE in opened else None)
 
 
-def opened_hosts(call: Reach) -> frozenset[str]:
+def hosts_opened_by(call: Reach) -> frozenset[str]:
     """Returns the hosts to which programs may send data now that this call was allowed, or OWN_PAGE."""
     if call.moves_page:
         return frozenset({OWN_PAGE} if any(map(is_local, call.targets)) else ())
@@ -43,4 +43,4 @@ def opened_hosts(call: Reach) -> frozenset[str]:
 
 
 def _hosts(call: Reach) -> frozenset[str]:
-    return frozenset(value for value in map(value_of, call.targets) if value.startswith(HOST))
+    return frozenset(value for value in map(normalize_target, call.targets) if value.startswith(HOST))

@@ -15,7 +15,7 @@ _UNNAMEABLE = ("Cc", "Cf", "Cs", "Co", "Cn")
 QUOTE_MARKS = (">", "&gt;", "＞")
 """The marks that begin each line of a quotation, in chats as well."""
 HIDDEN_TARGET = re.compile(r"\[leads to [^\[\]\n]*\]")
-"""Matches the output of `hidden_target`."""
+"""Matches the output of `show_hidden_target`."""
 _ADDRESS_MARKS = frozenset(".:/@%\\\u3002")
 _BRACKETS = str.maketrans("[]`", "()'")
 
@@ -39,7 +39,7 @@ def escape_markdown(words: str) -> str:
     return re.sub(r"(?m)^([ \t]{0,9}\d{0,9})([-+#=.)])", r"\1\\\2", escaped)
 
 
-def shown_name(name: str) -> str:
+def escape_name(name: str) -> str:
     """Returns a name from outside, made safe for a sentence in Markdown."""
     return escape_markdown(single_line(name))
 
@@ -54,7 +54,7 @@ def is_quotation(line: str) -> bool:
     return any(part.strip().startswith(QUOTE_MARKS) for part in line.splitlines())
 
 
-def mentioned_name(name: str) -> str:
+def separate_address_marks(name: str) -> str:
     """Returns a name that others chose, changed so that it is not read as an address in the words of a user who
     mentions it."""
     spaced = (
@@ -64,7 +64,7 @@ def mentioned_name(name: str) -> str:
     return " ".join("".join(spaced).split())
 
 
-def hidden_target(address: str) -> str:
+def show_hidden_target(address: str) -> str:
     """Returns where a link leads that shows other words. The result does not count as named by the author, who may not
     have seen it."""
     return f"[leads to {single_line(address, 2_000).replace('[', '%5B').replace(']', '%5D')}]"

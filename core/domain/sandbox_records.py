@@ -41,7 +41,7 @@ class SandboxRecords(Protocol):
         """Deletes the record. Does nothing if there is none."""
         ...
 
-    async def of_provider(
+    async def list_unused(
         self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
         """Returns the records in these states that have been unused since the given time, least recently used first."""

@@ -77,7 +77,7 @@ _EMOJI = re.compile(r":?([^\s:]{1,100}):?")
 _KINDS_WRITTEN = "ON:POST, ON:EMOJI name, or ON:APP id"
 
 
-class WrongTime(ValueError):
+class InvalidTiming(ValueError):
     """The time or the rule of a schedule cannot be used. The message says why, for a model or a user."""
 
 
@@ -98,7 +98,7 @@ class Timing:
 
     @property
     def in_words(self) -> str:
-        return describe(self)
+        return describe_timing(self)
 
     def following(self) -> Iterator["Timing"]:
         """Yields this timing and those after it, each at a later instant."""
@@ -111,7 +111,7 @@ class Timing:
                 last = instant
                 yield replace(self, next_local=local)
 
-    def after(self, now: datetime) -> "tuple[Timing | None, int]":
+    def first_after(self, now: datetime) -> "tuple[Timing | None, int]":
         """Returns the first timing after that instant, or None if there is none, and how many timings come before
         it."""
         passed = 0
@@ -190,7 +190,7 @@ class Trigger:
     def following(self) -> Iterator["Timing"]:
         yield from ()
 
-    def after(self, now: datetime) -> "tuple[Trigger, int]":
+    def first_after(self, now: datetime) -> "tuple[Trigger, int]":
         del now
         return self, 0
 
@@ -334,7 +334,7 @@ DEFAULT_LIMITS = ScheduleLimits()
 
 def plan_firing(due: DueSchedule, now: datetime) -> FiringPlan:
     """Returns what to do about a schedule that is due. However many times have passed, it fires once."""
-    following, passed = due.schedule.timing.after(now)
+    following, passed = due.schedule.timing.first_after(now)
     plan = FiringPlan(next=following, missed=max(0, passed - 1))
     newest = due.runs[0] if due.runs else None
     if due.is_failing:
@@ -347,7 +347,7 @@ def plan_firing(due: DueSchedule, now: datetime) -> FiringPlan:
     return plan
 
 
-def commands_about(schedule_id: str, actions: Mapping[str, str] = COMMANDS) -> dict[str, str]:
+def build_commands(schedule_id: str, actions: Mapping[str, str] = COMMANDS) -> dict[str, str]:
     """Returns the commands for the buttons below a message about a schedule, by their labels."""
     return {label: f"schedules {action} {schedule_id}" for label, action in actions.items()}
 
@@ -355,34 +355,34 @@ def commands_about(schedule_id: str, actions: Mapping[str, str] = COMMANDS) -> d
 def parse_when(when: str, *, now: datetime, time_zone: str) -> Timing:
     """Reads a local time in ISO 8601, a duration from now (`PT2H`), or an RFC 5545 rule.
 
-    Raises WrongTime.
+    Raises InvalidTiming.
     """
     text, zone = when.strip(), ZoneInfo(time_zone)
     if len(text) > WHEN_CHARACTERS_MAX:
-        raise WrongTime("That is too long for a time or a rule.")
+        raise InvalidTiming("That is too long for a time or a rule.")
     here = now.astimezone(zone).replace(tzinfo=None)
     if "FREQ=" in text.upper():
         timing = _parse_rule(text, here, time_zone)
         times = list(islice(timing.following(), _TIMES_CHECKED))
         if any((b.due_at - a.due_at).total_seconds() < SECONDS_BETWEEN_MIN for a, b in pairwise(times)):
-            raise WrongTime(TOO_OFTEN)
+            raise InvalidTiming(TOO_OFTEN)
         return timing
     local = _parse_once(text, now, zone)
     timing = Timing(rule="", next_local=local, time_zone=time_zone)
     if timing.due_at <= now:
-        raise WrongTime(f"{format_time(local)} in {time_zone} has passed; it is {here:%Y-%m-%d %H:%M} there.")
+        raise InvalidTiming(f"{format_time(local)} in {time_zone} has passed; it is {here:%Y-%m-%d %H:%M} there.")
     if timing.due_at > now + timedelta(days=366 * _YEARS_MAX):
-        raise WrongTime(f"That is more than {_YEARS_MAX} years away.")
+        raise InvalidTiming(f"That is more than {_YEARS_MAX} years away.")
     return timing
 
 
 def parse_trigger(when: str) -> Trigger | None:
-    """Reads what a chat trigger waits for, such as `ON:EMOJI ticket`. Returns None for a time. Raises WrongTime."""
+    """Reads what a chat trigger waits for, such as `ON:EMOJI ticket`. Returns None for a time. Raises InvalidTiming."""
     text = " ".join(when.split())
     if not text.upper().startswith(_ON):
         return None
     if len(text) > WHEN_CHARACTERS_MAX:
-        raise WrongTime("That is too long.")
+        raise InvalidTiming("That is too long.")
     kind, _, pattern = text[len(_ON) :].strip().partition(" ")
     match kind.upper():
         case "POST" if not pattern:
@@ -392,10 +392,10 @@ def parse_trigger(when: str) -> Trigger | None:
         case "APP" if pattern:
             return Trigger(kind="app", pattern=pattern)
         case _:
-            raise WrongTime(f"Write {_KINDS_WRITTEN}, with words of its messages if only some are meant.")
+            raise InvalidTiming(f"Write {_KINDS_WRITTEN}, with words of its messages if only some are meant.")
 
 
-def describe(timing: Timing) -> str:
+def describe_timing(timing: Timing) -> str:
     """Returns the rule in words, such as "every Monday at 09:00"."""
     if not timing.rule:
         return "once"
@@ -430,7 +430,7 @@ def format_time(local: datetime) -> str:
     return f"{local:%a %-d %b %Y, %H:%M}"
 
 
-def is_quiet(now: datetime, time_zone: str, hours: tuple[int, int] | None) -> bool:
+def is_in_quiet_hours(now: datetime, time_zone: str, hours: tuple[int, int] | None) -> bool:
     """Returns whether the time is now between the two hours of the day in the time zone. The range may include
     midnight."""
     if hours is None:
@@ -453,11 +453,11 @@ def _parse_once(text: str, now: datetime, zone: ZoneInfo) -> datetime:
         if given.tzinfo is not None:
             given = given.astimezone(zone).replace(tzinfo=None)
         if len(text) <= len("2026-11-30"):
-            raise WrongTime("Give the time of day, too, for example 2026-11-30T09:00.")
+            raise InvalidTiming("Give the time of day, too, for example 2026-11-30T09:00.")
     except (ValidationError, ValueError, OverflowError) as error:
-        if isinstance(error, WrongTime):
+        if isinstance(error, InvalidTiming):
             raise
-        raise WrongTime(
+        raise InvalidTiming(
             f"{text[:60]!r} is no time. Write a local time (2026-11-30T09:00), a duration from now (PT2H), or a rule"
             " (RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0)."
         ) from error
@@ -469,36 +469,40 @@ def _parse_rule(text: str, here: datetime, time_zone: str) -> Timing:
     count, interval = (_number(name, parts.get(name, "1")) for name in ("COUNT", "INTERVAL"))
     frequency = parts.get("FREQ", "")
     if frequency not in _ALLOWED:
-        raise WrongTime(f"FREQ is one of {', '.join(_ALLOWED)}.")
+        raise InvalidTiming(f"FREQ is one of {', '.join(_ALLOWED)}.")
     allowed = _ALLOWED[frequency][interval > 1]
     if wrong := sorted(parts.keys() - allowed - _EVERY_RULE):
         with_interval = " with an INTERVAL" if interval > 1 else ""
-        raise WrongTime(
+        raise InvalidTiming(
             f"FREQ={frequency}{with_interval} does not go with {wrong[0]}. For times on certain days, write FREQ=DAILY"
             " with BYHOUR, BYMINUTE and BYDAY, BYMONTHDAY or BYMONTH."
         )
     if frequency == "MINUTELY" and interval * 60 < SECONDS_BETWEEN_MIN:
-        raise WrongTime(TOO_OFTEN)
+        raise InvalidTiming(TOO_OFTEN)
     if allowed >= _TIME_OF_DAY and "BYHOUR" not in parts:
-        raise WrongTime("The rule needs BYHOUR and BYMINUTE, the local time of day.")
+        raise InvalidTiming("The rule needs BYHOUR and BYMINUTE, the local time of day.")
     days = parts.get("BYDAY", "MO").split(",")
     if not all(map(_DAY_OF_RULE.fullmatch, days)):
-        raise WrongTime("BYDAY lists days such as MO,TU, or 1MO and -1FR for the first and last of a month.")
+        raise InvalidTiming("BYDAY lists days such as MO,TU, or 1MO and -1FR for the first and last of a month.")
     is_counted, place = any(len(day) > 2 for day in days), parts.get("BYSETPOS")
     if is_counted and frequency not in ("MONTHLY", "YEARLY"):
-        raise WrongTime("BYDAY with numbers goes with FREQ=MONTHLY or YEARLY.")  # RFC 5545; the library ignores them
+        raise InvalidTiming(
+            "BYDAY with numbers goes with FREQ=MONTHLY or YEARLY."
+        )  # RFC 5545; the library ignores them
     if is_counted + ("BYMONTHDAY" in parts) + (place is not None) > 1:
-        raise WrongTime("Say the day of the month in one way: BYMONTHDAY, BYDAY with numbers, or BYDAY with BYSETPOS.")
+        raise InvalidTiming(
+            "Say the day of the month in one way: BYMONTHDAY, BYDAY with numbers, or BYDAY with BYSETPOS."
+        )
     if place is not None and ("BYDAY" not in parts or place.lstrip("+-") not in {"1", "2", "3", "4"}):
-        raise WrongTime("BYSETPOS goes with BYDAY, and is 1 to 4 or -1 to -4.")
+        raise InvalidTiming("BYSETPOS goes with BYDAY, and is 1 to 4 or -1 to -4.")
     if parts.keys() >= _DATES:  # the 29th of February is a Monday every 28 years
-        raise WrongTime("Give two of BYDAY, BYMONTHDAY and BYMONTH at most.")
+        raise InvalidTiming("Give two of BYDAY, BYMONTHDAY and BYMONTH at most.")
     if frequency == "YEARLY" and "BYMONTH" not in parts and parts.keys() & _DATES:
-        raise WrongTime("FREQ=YEARLY needs BYMONTH beside BYDAY or BYMONTHDAY, otherwise it is due more often.")
+        raise InvalidTiming("FREQ=YEARLY needs BYMONTH beside BYDAY or BYMONTHDAY, otherwise it is due more often.")
     if "BYMONTH" in parts and "BYMONTHDAY" in parts:
         months, dates = ([_number(name, one) for one in parts[name].replace("-", "").split(",")] for name in _DATES_OF)
         if min(dates) > max((monthrange(2028, month)[1] for month in months if month <= 12), default=0):
-            raise WrongTime("There is no such day in these months.")
+            raise InvalidTiming("There is no such day in these months.")
     if "BYHOUR" in parts:
         parts.setdefault("BYMINUTE", "0")
     is_limited = parts.pop("COUNT", None) is not None
@@ -506,7 +510,7 @@ def _parse_rule(text: str, here: datetime, time_zone: str) -> Timing:
     start = here.replace(second=0, microsecond=0)
     times = list(islice((one for one in _rrule(rule, start) if one > here), count))
     if not times or times[0] > here + timedelta(days=366 * _YEARS_MAX):
-        raise WrongTime("The rule has no time in the years to come.")
+        raise InvalidTiming("The rule has no time in the years to come.")
     if is_limited:
         rule = f"{rule};UNTIL={times[-1]:%Y%m%dT%H%M%S}"
     return Timing(rule=rule, next_local=times[0], time_zone=time_zone)
@@ -514,7 +518,7 @@ def _parse_rule(text: str, here: datetime, time_zone: str) -> Timing:
 
 def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 0 < int(text) <= NUMBER_MAX):
-        raise WrongTime(f"{name} has a number from 1 to {NUMBER_MAX}.")
+        raise InvalidTiming(f"{name} has a number from 1 to {NUMBER_MAX}.")
     return int(text)
 
 
@@ -524,13 +528,13 @@ def _parts(rule: str) -> dict[str, str]:
 
 
 def _rrule(rule: str, start: datetime) -> Iterable[datetime]:
-    """Returns the local times of the rule from `start` on. Raises WrongTime."""
+    """Returns the local times of the rule from `start` on. Raises InvalidTiming."""
     from dateutil.rrule import rrulestr  # takes longer to import than the rest of this module, and few runs need it
 
     try:
         return rrulestr(rule, dtstart=start, ignoretz=True)
     except (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError) as error:
-        raise WrongTime(f"The rule cannot be read: {error}.") from error
+        raise InvalidTiming(f"The rule cannot be read: {error}.") from error
 
 
 def _day(day: str) -> str:

@@ -87,7 +87,7 @@ _UNKNOWN = Source("unknown", "", datetime.fromtimestamp(0, UTC))
 UNKNOWN_SOURCES = Sources(frozenset({_UNKNOWN}))
 
 
-def read_now(*origins: Origin) -> Sources:
+def sources_read_now(*origins: Origin) -> Sources:
     """Returns the sources of a text that is read now."""
     now = datetime.now(UTC)
     return Sources(frozenset(Source(kind, name, now) for kind, name in origins))
@@ -106,7 +106,7 @@ def sources_of_input(thread_input: ThreadInput) -> Sources:
     )
     files: list[Origin] = [("file", file.name) for file in thread_input.files]
     quotes: list[Origin] = [("quote", "")] if is_quotation(thread_input.text) else []
-    return read_now((author, thread_input.author.name), *files, *quotes)
+    return sources_read_now((author, thread_input.author.name), *files, *quotes)
 
 
 def join_sources(parts: Iterable[Sources]) -> Sources:

@@ -130,7 +130,7 @@ def report_text(plan: Plan) -> str:
     )
 
 
-def asked_text(plan: Plan, step: Step) -> str:
+def write_blocked_question(plan: Plan, step: Step) -> str:
     """Returns the question that asks users how to continue after a step failed."""
     return (
         f"Step {step_number(plan, step)} of the plan did not work out: {step.text}\n\n"

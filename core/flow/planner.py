@@ -147,7 +147,7 @@ async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | Non
     text = review_text(plan, flow.team_descriptions)
     ended = await _drafted(flow, OFFERED_IN_REVIEW, draft, sign, text, left)
     if not draft.is_set and ended is None:
-        await flow.change(plan, lambda plan: mark_seen(plan, draft.seen_message_id))
+        await flow.change_plan(plan, lambda plan: mark_seen(plan, draft.seen_message_id))
     return ended
 
 
@@ -160,13 +160,13 @@ async def _drafted(
     for _ in range(flow.policy.plan_turns_max):
         history = await flow.history()
         if left is None or newest_tag(history) != sign:
-            history = flow.with_message(history, sign, text)
+            history = flow.add_message(history, sign, text)
             if flow.is_used_up(history):
                 return None
-            left = await flow.turns(context, history, 1)
+            left = await flow.run_turns(context, history, 1)
         # a plain text does not count as the planner's answer
         has_completed = isinstance(left, RunFinished) and left.finish_reason == "agent_terminated"
-        if is_end_of_run(left) or (has_completed and not draft.is_set):
+        if ends_run(left) or (has_completed and not draft.is_set):
             return left
         if draft.is_set or (isinstance(left, RunFinished) and left.reply is not None):
             return None
@@ -174,7 +174,7 @@ async def _drafted(
     return None
 
 
-def is_end_of_run(ended: Ended) -> bool:
+def ends_run(ended: Ended) -> bool:
     """Returns whether the run ends with this result: it waits for users, was stopped or used up the budget."""
     if isinstance(ended, Approval) or ended.finish_reason in ("stopped", "budget"):
         return True

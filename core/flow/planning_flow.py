@@ -93,14 +93,16 @@ class Flow:
         """Returns whether the run has reached its turn limit."""
         return count_turns(history, self.run_id) >= self.planner.policy.turns_max
 
-    async def turns(self, context: RunContext, history: Sequence[Message], turns_max: int) -> RunFinished | Approval:
+    async def run_turns(
+        self, context: RunContext, history: Sequence[Message], turns_max: int
+    ) -> RunFinished | Approval:
         """Runs `run_agent` for up to `turns_max` more turns, but never beyond the run's own turn limit."""
         done = count_turns(history, self.run_id)
         until = min(self.planner.policy.turns_max, done + turns_max)
         context = replace(context, policy=replace(context.policy, turns_max=until))
         return await run_agent(history, context, turns_done=done)
 
-    def with_message(self, history: Sequence[Message], sign: FlowMessageTag, text: str) -> Sequence[Message]:
+    def add_message(self, history: Sequence[Message], sign: FlowMessageTag, text: str) -> Sequence[Message]:
         """Returns the history with the new flow message, unless the newest flow message already has this tag."""
         if newest_tag(history) == sign:
             return history
@@ -108,11 +110,11 @@ class Flow:
         self.run_log.emit(MessageAdded(message=message))
         return (*history, message)
 
-    async def plan(self) -> Plan | None:
+    async def find_plan(self) -> Plan | None:
         """Returns the newest plan that a flow of this thread runs or has run, or None."""
         return flow_plan(await self.plans.read(self.thread_id))
 
-    async def change(self, plan: Plan, how: Change) -> Plan | None:
+    async def change_plan(self, plan: Plan, how: Change) -> Plan | None:
         """Changes the stored plan, publishes the checklist and returns the new plan, or None if the plan is gone.
 
         Commits pending entries first, so that the plan is never ahead of the stored conversation."""
@@ -137,7 +139,7 @@ async def build_flow(
     begun = recorded_members(await deps.stores.plans.read(run.thread_id), run.run_id)
     team: dict[str, TeamMember] = {}
     for name in agent.team:
-        version = await deps.agents.roster.find_member(name, begun.get(name))
+        version = await deps.agents.roster.find_member_version(name, begun.get(name))
         if version is None:
             continue
         own = await build_agent_config(version.definition, run, thread, deps, recorder, context.switch)

@@ -17,13 +17,13 @@ from core.domain.threads import Lease, Reply, ToolCallRecord
 from core.flow.messages import (
     CHOICES,
     FlowMessageTag,
-    asked_text,
     newest_tag,
     parse_step_choice,
     plain_report,
     plan_attachments,
     report_text,
     unseen_messages,
+    write_blocked_question,
 )
 from core.flow.plan_changes import (
     apply_answer,
@@ -35,7 +35,7 @@ from core.flow.plan_changes import (
     is_over,
     next_step,
 )
-from core.flow.planner import Ended, is_end_of_run, make_plan, new_draft, planning_tool, restrict_tools, review_plan
+from core.flow.planner import Ended, ends_run, make_plan, new_draft, planning_tool, restrict_tools, review_plan
 from core.flow.planning_flow import Flow
 from core.flow.step_runner import begin_step, run_step
 from core.loop.calls import ENDING_TOOLS, execute_call
@@ -57,7 +57,7 @@ async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> R
     if sign is not None and sign.phase == "step" and sign.agent in flow.team:
         return flow.team[sign.agent].context
     draft = new_draft(flow, history)
-    plan = await flow.plan()
+    plan = await flow.find_plan()
     if sign is not None and sign.phase == "review" and plan is not None:
         draft = replace(draft, plan_id=plan.plan_id)
     return restrict_tools(flow.planner, tuple(flow.planner.toolbox.tools), planning_tool(draft))
@@ -118,14 +118,14 @@ REPORT_TOOLS = ("complete",)
 RepairHistory = Callable[[RunContext], Awaitable[Ended | None]]
 
 
-async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
+async def run_flow(flow: Flow, *, repair_history: RepairHistory | None = None) -> Ended:
     """Runs the flow and returns how the run ended, or the approval it waits for, like `core.loop.loop.run_agent`.
 
     For a run that an earlier attempt started, pass `mend`: it repairs the history with the given run context and
     returns the result that the attempt had reached, or None. If the flow ends or fails, a step in progress is marked as
     blocked."""
     try:
-        return await _Play(flow, mend).to_the_end()
+        return await _Play(flow, repair_history).to_the_end()
     except (LeaseLost, StorageUnavailable):
         raise
     except Exception:  # the caller reports the error; the checklist must not show a step in progress forever
@@ -135,11 +135,11 @@ async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
 
 async def block_open_steps(flow: Flow, why: str) -> None:
     """Marks the run's step in progress as blocked, so that the last checklist shows the state at the end of the run."""
-    plan = await flow.plan()
+    plan = await flow.find_plan()
     if plan is None or plan.run_id != flow.run_id:
         return
     if current_step(plan) is not None:
-        await flow.change(plan, lambda plan: block_open_step(plan, why))
+        await flow.change_plan(plan, lambda plan: block_open_step(plan, why))
     else:
         flow.checklist.show(plan)
 
@@ -175,7 +175,7 @@ class _Play:
             self._before = await self._mend(context)
             if self._before is None:
                 self._before = await recover_result(await flow.history(), flow.calls, context)
-            plan = await flow.plan()
+            plan = await flow.find_plan()
             if plan is not None and plan.run_id == flow.run_id:
                 flow.checklist.show(plan)  # a crash may have lost the event of the last change
             if isinstance(self._before, Approval):
@@ -197,25 +197,25 @@ class _Play:
         async with flow.planner.switch.stoppable():
             await flow.planner.take_steering()
         history = await flow.history()
-        plan = await flow.plan()
+        plan = await flow.find_plan()
         new = unseen_messages(history, plan.seen_message_id) if plan else []
         if plan is None or self._is_past(plan, new):
             return await make_plan(flow, self._left())
         if plan.run_id != flow.run_id or plan.stage in ("choice", "answer"):
             if plan.run_id == flow.run_id and not new:
                 left = self._left()
-                if plan.stage == "answer" and left is not None and is_end_of_run(left):
+                if plan.stage == "answer" and left is not None and ends_run(left):
                     return left
                 if plan.stage == "choice" and (step := blocked_step(plan)) is not None:
-                    text, sign = asked_text(plan, step), FlowMessageTag(phase="asked", key=step.key)
-                    flow.with_message(history, sign, f"People are asked:\n{text}")
+                    text, sign = write_blocked_question(plan, step), FlowMessageTag(phase="asked", key=step.key)
+                    flow.add_message(history, sign, f"People are asked:\n{text}")
                     reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
                     return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
             choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
             if plan.stage != "choice" and choice != "again":
                 choice = None  # users were not asked to choose
             newest = new[-1].message_id if new else ""
-            await flow.change(plan, lambda plan: apply_answer(plan, choice, flow.run_id, newest))
+            await flow.change_plan(plan, lambda plan: apply_answer(plan, choice, flow.run_id, newest))
             return None
         if plan.stage == "closed":
             return _answer(f"{GIVEN_UP} {plain_report(plan)}", plan)
@@ -249,12 +249,12 @@ class _Play:
         if ended is None or newest_tag(history) != sign:
             if flow.is_used_up(history):
                 return _answer(plain_report(plan), plan)
-            history = flow.with_message(history, sign, report_text(plan))
+            history = flow.add_message(history, sign, report_text(plan))
             context = restrict_tools(flow.planner, REPORT_TOOLS)
-            ended = await flow.turns(context, history, flow.policy.report_turns_max)
-        if isinstance(ended, Approval) or is_end_of_run(ended):
+            ended = await flow.run_turns(context, history, flow.policy.report_turns_max)
+        if isinstance(ended, Approval) or ends_run(ended):
             return ended
-        now = await flow.plan()
+        now = await flow.find_plan()
         if now is not None and now.stage == "going" and next_step(now) is not None:
             return None  # users added a step while the model wrote the answer
         reply = ended.reply or Reply(kind="answer", text="")

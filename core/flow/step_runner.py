@@ -23,7 +23,7 @@ from core.flow.plan_changes import (
     text_without_name,
     wait_for_answer,
 )
-from core.flow.planner import Ended, is_end_of_run
+from core.flow.planner import Ended, ends_run
 from core.flow.planning_flow import Flow
 from core.loop.run_context import RunContext, RunLog, TurnStart
 from core.stores import UsageEntry
@@ -61,7 +61,7 @@ class StepRunLog:
         await self.run_log.commit()
 
 
-def step_agent(flow: Flow, step: Step) -> str:
+def find_step_agent(flow: Flow, step: Step) -> str:
     """Returns the name of the team member that runs the step, or an empty string for the planner."""
     return find_member(agent_name_in(step.text), flow.team) or ""
 
@@ -72,7 +72,7 @@ async def begin_step(flow: Flow, plan: Plan) -> Plan | None:
     Also stores the agent versions of the team, so that another worker that continues the run uses the same versions."""
     if current_step(plan) and flow.members.items() <= plan.members.items():
         return plan
-    return await flow.change(plan, lambda plan: start_next_step(record_members(plan, flow.members), new_id()))
+    return await flow.change_plan(plan, lambda plan: start_next_step(record_members(plan, flow.members), new_id()))
 
 
 async def run_step(flow: Flow, plan: Plan, step: Step, history: Sequence[Message], left: Ended | None) -> Ended | None:
@@ -80,26 +80,26 @@ async def run_step(flow: Flow, plan: Plan, step: Step, history: Sequence[Message
 
     Returns how the run ends, or None if it continues. `left` is the result that an earlier attempt of the run reached
     in this step, or None."""
-    name = step_agent(flow, step)
+    name = find_step_agent(flow, step)
     sign = FlowMessageTag(phase="step", key=step.key, agent=name)
     if left is None or newest_tag(history) != sign:
-        history = flow.with_message(history, sign, step_text(plan, step))
+        history = flow.add_message(history, sign, step_text(plan, step))
         context = flow.team[name].context if name else flow.planner
         context = _step_context(flow, step, context)
         if (desk := context.tool_context.knowledge) is not None:
-            knowledge = await desk.for_prompt(text_without_name(step.text))
+            knowledge = await desk.prompt_block(text_without_name(step.text))
             context = replace(context, prompt=context.prompt.with_knowledge(knowledge))
         try:
-            left = await flow.turns(context, history, flow.policy.step_turns_max)
+            left = await flow.run_turns(context, history, flow.policy.step_turns_max)
         except StepCancelled:
             return None
         except ModelError as error:
             may_pass = isinstance(error, ModelUnavailable)
             await _failed(flow, plan, step, str(error), may_pass=may_pass)
             return None
-    if isinstance(left, Approval) or is_end_of_run(left):
+    if isinstance(left, Approval) or ends_run(left):
         if isinstance(left, RunFinished) and left.reply is not None:
-            await flow.change(plan, lambda plan: wait_for_answer(plan, step.key))
+            await flow.change_plan(plan, lambda plan: wait_for_answer(plan, step.key))
         return left
     if left.reply is None:
         if flow.is_used_up(await flow.history()):
@@ -111,13 +111,15 @@ async def run_step(flow: Flow, plan: Plan, step: Step, history: Sequence[Message
         await _failed(flow, plan, step, why)
     else:
         reply = left.reply
-        await flow.change(plan, lambda plan: mark_step_completed(plan, step.key, reply.whole_text, reply.attachments))
+        await flow.change_plan(
+            plan, lambda plan: mark_step_completed(plan, step.key, reply.whole_text, reply.attachments)
+        )
     return None
 
 
 async def _failed(flow: Flow, plan: Plan, step: Step, why: str, *, may_pass: bool = True) -> None:
     is_last = not may_pass or step.tries >= flow.policy.tries_max
-    await flow.change(plan, lambda plan: mark_step_failed(plan, step.key, why, is_last=is_last))
+    await flow.change_plan(plan, lambda plan: mark_step_failed(plan, step.key, why, is_last=is_last))
 
 
 def blocked_reason(reply: Reply) -> str | None:
@@ -137,7 +139,7 @@ def _step_context(flow: Flow, step: Step, context: RunContext) -> RunContext:
 
     async def begin_turn() -> TurnStart:
         start = await context.begin_turn()
-        now = await flow.plan()
+        now = await flow.find_plan()
         at_hand = current_step(now) if now else None
         if now is None or at_hand is None or at_hand.key != step.key or now.stage == "closed":
             raise StepCancelled

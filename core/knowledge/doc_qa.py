@@ -21,7 +21,7 @@ SOURCE_TOKENS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DocumentPart:
     """A group of neighbouring chunks that the model reads together. `number` counts from 0."""
 
     number: int
@@ -37,26 +37,26 @@ class Part:
         return tuple(dict.fromkeys(chunk_location(chunk) for chunk in self.chunks))
 
 
-def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> list[Part]:
+def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> list[DocumentPart]:
     """Groups chunks into parts of bounded size. A chunk over the limit becomes a part of its own."""
-    parts, held, tokens = list[Part](), list[Chunk](), 0
+    parts, held, tokens = list[DocumentPart](), list[Chunk](), 0
     for chunk in chunks:
         if held and tokens + chunk.tokens > tokens_max:
-            parts.append(Part(len(parts), tuple(held)))
+            parts.append(DocumentPart(len(parts), tuple(held)))
             held, tokens = [], 0
         held.append(chunk)
         tokens += chunk.tokens
     if held:
-        parts.append(Part(len(parts), tuple(held)))
+        parts.append(DocumentPart(len(parts), tuple(held)))
     return parts
 
 
-def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: int) -> list[Part]:
+def select_parts(parts: Sequence[DocumentPart], numbers: Iterable[int], *, parts_max: int) -> list[DocumentPart]:
     """Returns the parts that contain the numbered chunks, in document order.
 
     If there are more than `parts_max` parts, those of the first numbers are returned."""
     part_of = {chunk.number: part for part in parts for chunk in part.chunks}
-    chosen: dict[int, Part] = {}
+    chosen: dict[int, DocumentPart] = {}
     for number in numbers:
         if number in part_of and len(chosen) < parts_max:
             chosen.setdefault(part_of[number].number, part_of[number])
@@ -103,7 +103,7 @@ file says: say first that your answer rests on a part of the file alone, and con
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CitedSource:
     """A source of an answer. `place` is a page, a heading or the number of a passage."""
 
     name: str
@@ -111,12 +111,12 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class DocumentAnswer:
     """An answer and the sources that its text cites. `parts_read` of `parts_total` parts were chosen to be read in
     full. For `parts_failed` of those, the model's service failed."""
 
     text: str
-    sources: tuple[Source, ...]
+    sources: tuple[CitedSource, ...]
     parts_read: int
     parts_total: int
     parts_failed: int = 0
@@ -158,7 +158,7 @@ async def answer_from_document(
     semantics: SemanticSearch | None = None,
     parts_read_max: int = PARTS_READ_MAX,
     room_tokens: int = 0,
-) -> Answer:
+) -> DocumentAnswer:
     """Answers a question from one entry. If the whole document fits into `room_tokens`, one call reads it.
 
     Raises ModelError if no part could be read or the model gave no answer, and BudgetExceeded."""
@@ -198,7 +198,7 @@ async def _answer(
     parts: tuple[int, int],
     parts_failed: int = 0,
     partial: Sequence[_Found] = (),
-) -> Answer:
+) -> DocumentAnswer:
     """Asks the model to answer from the sources. `parts` are the number of parts that were read and the total
     number."""
     name = safe_file_name(entry.name)
@@ -229,9 +229,9 @@ async def _answer(
         return f"({cited[-1].place})" if cited[-1].place else ""
 
     shown = re.sub(r"(?<! ) +([.,;])", r"\1", _CITED.sub(put_place, text)).strip()
-    return Answer(
+    return DocumentAnswer(
         text=shown,
-        sources=tuple(dict.fromkeys(Source(name, source.place) for source in cited or partial)),
+        sources=tuple(dict.fromkeys(CitedSource(name, source.place) for source in cited or partial)),
         parts_read=parts[0],
         parts_total=parts[1],
         parts_failed=parts_failed,
@@ -239,14 +239,14 @@ async def _answer(
 
 
 async def _partial_answers(
-    entry: KnowledgeEntry, question: str, parts: Sequence[Part], ask: Ask
+    entry: KnowledgeEntry, question: str, parts: Sequence[DocumentPart], ask: Ask
 ) -> tuple[list[_Found], int]:
     """Returns the answers from the parts, in the order of the parts, and how many parts could not be read. Raises
     ModelError if none could."""
     failures: list[ModelError] = []
     places, name = asyncio.Semaphore(AT_ONCE_MAX), safe_file_name(entry.name)
 
-    async def read(part: Part) -> _Found | None:
+    async def read(part: DocumentPart) -> _Found | None:
         prompt = _READ.format(name=name, question=question, part=wrap_untrusted(part.text, source=name))
         try:
             async with places:

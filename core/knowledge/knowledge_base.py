@@ -12,7 +12,7 @@ from core.domain.errors import ModelError
 from core.domain.messages import Message
 from core.domain.threads import Usage
 from core.knowledge.chunk import split_into_chunks
-from core.knowledge.doc_qa import Answer, answer_from_document
+from core.knowledge.doc_qa import DocumentAnswer, answer_from_document
 from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.parser_process import parse_document, spool_to_file
 from core.knowledge.ports import Ask, EntryDraft, KnowledgeEntry, KnowledgeStore, Scope, ScopeKind
@@ -127,7 +127,7 @@ class KnowledgeBase:
 
     async def _embed(self, entry: KnowledgeEntry) -> None:
         """Makes embeddings if they are missing. Best effort: an entry without them is still found by its words."""
-        if self.semantics is None or await self.semantics.knows(entry.entry_id):
+        if self.semantics is None or await self.semantics.has_embeddings(entry.entry_id):
             return
         held = await self.store.chunks(entry.entry_id)
         await self.semantics.store_embeddings(entry.entry_id, [chunk.text for chunk in held])
@@ -145,11 +145,11 @@ class RunKnowledge:
     ask: Ask | None = None
     room_tokens: int = 0
 
-    async def agents(self) -> tuple[KnowledgeEntry, ...]:
+    async def agent_entries(self) -> tuple[KnowledgeEntry, ...]:
         """Returns the agent's entries, newest first."""
         return await self.knowledge_base.store.entries(self._agent_scopes)
 
-    async def threads(self) -> tuple[KnowledgeEntry, ...]:
+    async def thread_entries(self) -> tuple[KnowledgeEntry, ...]:
         """Returns the thread's entries, newest first."""
         return await self.knowledge_base.store.entries([Scope("thread", self.thread_id)])
 
@@ -165,27 +165,27 @@ class RunKnowledge:
         kinds: tuple[ScopeKind, ...] = ("agent", "upload") if self.has_own_files else ("upload",)
         return [Scope(kind, self.agent_id) for kind in kinds]
 
-    async def for_prompt(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
+    async def prompt_block(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
         """Returns the block for the system prompt. The agent's entries get at most half of it, the thread's the rest.
 
         If the entries fit, they are included in full. Otherwise the block has the passages that match the words of the
         question. If there are none, it has the passages that match the model's keywords for the question, which may be
         in another language. Without a question, it has the beginnings of the entries. Empty without entries."""
         keywords = partial(expand_query, question, self.ask)
-        agents = await self._retrieved(await self.agents(), [question], tokens_max // 2, otherwise=keywords)
+        agents = await self._retrieved(await self.agent_entries(), [question], tokens_max // 2, otherwise=keywords)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
-        threads = await self._retrieved(await self.threads(), [question], room, otherwise=keywords)
+        threads = await self._retrieved(await self.thread_entries(), [question], room, otherwise=keywords)
         return render_passages((*agents, *threads), chinese=is_chinese(question))
 
     async def search(self, question: str, *, tokens_max: int = SEARCH_TOKENS) -> str:
         """Returns passages that match the question or the model's keywords for it, from all entries."""
-        entries = (*await self.threads(), *await self.agents())
+        entries = (*await self.thread_entries(), *await self.agent_entries())
         if not entries:
             return ""
         passages = await self._retrieved(entries, await expand_query(question, self.ask), tokens_max)
         return render_passages(passages, chinese=is_chinese(question))
 
-    async def answer(self, name: str, pieces: AsyncIterator[bytes], question: str) -> Answer:
+    async def answer_from_file(self, name: str, pieces: AsyncIterator[bytes], question: str) -> DocumentAnswer:
         """Answers a question from a document without adding the document to the thread's knowledge.
 
         Raises DocumentError, or ModelError, for example if no model is configured."""
@@ -201,7 +201,9 @@ class RunKnowledge:
             room_tokens=self.room_tokens,
         )
 
-    async def recall(self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS) -> str:
+    async def search_messages(
+        self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS
+    ) -> str:
         """Returns the passages of a long conversation that match the question or the model's keywords for it."""
         document = await asyncio.to_thread(dialogue_to_document, messages)
         if not document.pages:

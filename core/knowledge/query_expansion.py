@@ -17,7 +17,7 @@ from core.ports import ModelDelta, ModelRequest
 OUTPUT_TOKENS_MAX = 2_000
 
 
-def model_asker(
+def build_model_asker(
     ask_model: Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]],
     model: str,
     *,

@@ -53,9 +53,9 @@ class SemanticSearch:
             return ()
         return await self.vectors.nearest(found[0], self.embedder.model, entry_ids, limit=limit)
 
-    async def knows(self, entry_id: str) -> bool:
+    async def has_embeddings(self, entry_id: str) -> bool:
         """Returns whether the entry has embeddings of this model."""
-        return await self.vectors.has(entry_id, self.embedder.model)
+        return await self.vectors.has_vectors(entry_id, self.embedder.model)
 
     async def store_embeddings(self, entry_id: str, texts: Sequence[str]) -> None:
         """Stores the embeddings of an entry's chunks, given in order. Stores all of them or none."""

@@ -18,10 +18,10 @@ from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, parse_retry_after, to_model_error
-from core.llm.message_rules import accepted_messages
+from core.llm.message_rules import adapt_messages
 from core.llm.openai_answer import AnswerReader, parse_error_body
 from core.llm.openai_request import CLAUDE, cache_mark_places, with_cache_mark
-from core.llm.reasoning import ReasoningOrigin, provider_of, wire_message
+from core.llm.reasoning import ReasoningOrigin, build_wire_message, provider_of
 from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class LiteLLMClient:
             raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end")
         for delta in reader.flush():
             yield delta
-        finished = reader.finished()
+        finished = reader.build_last_delta()
         usage = finished.usage
         if usage is not None and not (usage.cost_usd and request.model.startswith(_TELL_THEIR_COST)):
             # litellm reports its own estimate as if it were the provider's figure, so the cost counts as an estimate
@@ -192,9 +192,9 @@ class LiteLLMClient:
         if CLAUDE.search(request.model) and (most := _answer_tokens_max(module, request.model)):
             answer_tokens = min(answer_tokens or most, most)
         is_claude = CLAUDE.search(request.model) is not None
-        accepted = accepted_messages(request.model, request.messages, has_images_in_results=is_claude)
+        accepted = adapt_messages(request.model, request.messages, has_images_in_results=is_claude)
         origin = ReasoningOrigin(self._provider, request.model)
-        wire = [wire_message(one, origin) for one in accepted]
+        wire = [build_wire_message(one, origin) for one in accepted]
         for place in cache_mark_places(request):
             wire[place] = with_cache_mark(wire[place])
         wanted: dict[str, object] = {

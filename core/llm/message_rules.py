@@ -19,7 +19,7 @@ _LOOKS: JsonObject = {"role": "assistant", "content": "(I look at the images.)"}
 """Stands between a tool result and a user message for Mistral, which wants an assistant message there."""
 
 
-def accepted_messages(
+def adapt_messages(
     model: str, messages: Sequence[JsonObject], *, has_images_in_results: bool = False
 ) -> Sequence[JsonObject]:
     """Returns the messages with call ids that the provider accepts, without a system message if the model has none, and

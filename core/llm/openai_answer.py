@@ -37,7 +37,7 @@ class SurrogateJoiner:
     def __init__(self) -> None:
         self._waiting: dict[str | int, str] = {}
 
-    def joined(self, place: str | int, piece: str) -> str:
+    def join(self, place: str | int, piece: str) -> str:
         """Returns the next piece of a text as valid Unicode.
 
         `place` identifies the text that the piece belongs to, such as `content` or a call's index. A high surrogate at
@@ -139,9 +139,9 @@ class AnswerReader:
             self._late_thinkers.add(self._model)
         else:
             self._late_thinkers.discard(self._model)
-        return (*self._thoughts.flush(), *self._reasoning.news())
+        return (*self._thoughts.flush(), *self._reasoning.take_snapshot())
 
-    def finished(self) -> ModelFinished:
+    def build_last_delta(self) -> ModelFinished:
         """Returns the last delta, and "tool_calls" for "stop" after calls, because some servers do not report them.
 
         Raises ModelUnavailable if the service aborted the answer, and AnswerRejected if it could not read a call."""
@@ -159,7 +159,7 @@ class AnswerReader:
         deltas: list[ModelDelta] = []
         self._reasoning.read(said)
         thought = said.get("reasoning_content") or said.get("reasoning") or said.get("reasoning_text")
-        if isinstance(thought, str) and (thought := self._halves.joined("thought", thought)):
+        if isinstance(thought, str) and (thought := self._halves.join("thought", thought)):
             deltas.append(ThinkingDelta(text=thought))
             self._thoughts.has_thought = True
         # litellm moves the refusal of a whole answer there
@@ -172,7 +172,7 @@ class AnswerReader:
                 fields = (json_fields({"text": part} if isinstance(part, str) else part) for part in parts)
                 pieces = (part.get("text") for part in fields if part.get("type") not in ("thinking", "reasoning"))
                 text = "".join(piece for piece in pieces if isinstance(piece, str))
-            if isinstance(text, str) and (text := self._halves.joined(key, text)):
+            if isinstance(text, str) and (text := self._halves.join(key, text)):
                 deltas += self._thoughts.read(text) if key == "content" else (TextDelta(text=text),)
         if said.get("images") and not self._has_image:
             self._has_image = True
@@ -182,7 +182,7 @@ class AnswerReader:
                 self._has_calls = True
                 known = cast(dict[str, object], call)
                 self._reasoning.read_call(_place(known, position), known)
-                deltas += self._reasoning.news()
+                deltas += self._reasoning.take_snapshot()
                 call_id, place = known.get("id"), _place(known, position)
                 named = json_fields(known.get("function")) or known
                 name = named.get("name")
@@ -192,7 +192,7 @@ class AnswerReader:
                         index=place,
                         call_id=call_id if isinstance(call_id, str) and call_id else None,
                         name=name if isinstance(name, str) and name else None,
-                        arguments=self._halves.joined(place, arguments_text(arguments)),
+                        arguments=self._halves.join(place, arguments_text(arguments)),
                     )
                 )
         return deltas
@@ -315,7 +315,7 @@ class BodyReader(Protocol):
     def read(self, body: dict[str, object]) -> Sequence[ModelDelta]: ...
     def cut_off(self) -> None: ...
     def flush(self) -> Sequence[ModelDelta]: ...
-    def finished(self) -> ModelFinished: ...
+    def build_last_delta(self) -> ModelFinished: ...
 
 
 class ServerSentEventReader:

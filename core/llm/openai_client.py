@@ -160,7 +160,7 @@ class OpenAIChatClient:
                                     size += len(piece)
                     for delta in events.close():
                         yield delta
-        yield reader.finished()
+        yield reader.build_last_delta()
 
     @asynccontextmanager
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 
 from core.domain.json import JsonObject
-from core.llm.message_rules import accepted_messages
+from core.llm.message_rules import adapt_messages
 from core.llm.openai_answer import to_json
-from core.llm.reasoning import NEEDED_FIELDS, ReasoningOrigin, kept_names, wire_message
+from core.llm.reasoning import NEEDED_FIELDS, ReasoningOrigin, build_wire_message, kept_names
 from core.ports import ModelRequest
 
 CACHE_BYTES_MAX = 4 * 1024 * 1024
@@ -117,7 +117,7 @@ class RequestEncoder:
         return options
 
     def _messages(self, request: ModelRequest) -> list[bytes]:
-        messages = accepted_messages(request.model, request.messages)
+        messages = adapt_messages(request.model, request.messages)
         encoded = self._encoded(messages, request.model)
         if CACHE_FIELD not in self._not_taken.get(request.model, ()):
             for place in cache_mark_places(request):
@@ -153,7 +153,7 @@ class RequestEncoder:
         return to_json(self._wire(value, model))
 
     def _wire(self, value: JsonObject, model: str) -> JsonObject:
-        return wire_message(
+        return build_wire_message(
             value,
             ReasoningOrigin(self._provider, model),
             refused=frozenset(self._not_taken.get(model, ())),

@@ -155,7 +155,7 @@ class ReasoningCollector:
             kept.clear()
         return False
 
-    def news(self) -> tuple[ReasoningSnapshot, ...]:
+    def take_snapshot(self) -> tuple[ReasoningSnapshot, ...]:
         """Returns the reasoning so far, if it has changed since the last call. Of several forms of one text, returns
         the richest."""
         if not self._has_news:
@@ -169,15 +169,15 @@ class ReasoningCollector:
         if self._calls:
             last = max(self._calls)
             fields["tool_calls"] = [self._calls.get(at, {}) for at in range(last + 1)]
-        return (snapshot(self._origin, fields),)
+        return (build_snapshot(self._origin, fields),)
 
 
-def snapshot(origin: ReasoningOrigin, fields: JsonObject) -> ReasoningSnapshot:
+def build_snapshot(origin: ReasoningOrigin, fields: JsonObject) -> ReasoningSnapshot:
     content: JsonObject = {"provider": origin.provider, "model": origin.model, "fields": fields}
     return ReasoningSnapshot(content=content)
 
 
-def kept_fields(message: JsonObject, origin: ReasoningOrigin) -> JsonObject:
+def find_kept_fields(message: JsonObject, origin: ReasoningOrigin) -> JsonObject:
     """Returns the reasoning fields of an assistant message, or an empty object if they are of another origin."""
     state = message.get(REASONING_KEY)
     if not isinstance(state, dict) or not isinstance(fields := state.get("fields"), dict):
@@ -186,7 +186,7 @@ def kept_fields(message: JsonObject, origin: ReasoningOrigin) -> JsonObject:
     return fields if is_own else {}
 
 
-def wire_message(
+def build_wire_message(
     message: JsonObject,
     origin: ReasoningOrigin,
     *,
@@ -201,7 +201,7 @@ def wire_message(
         return message
     dropped = {REASONING_KEY} if message.get("tool_calls") else {REASONING_KEY, "tool_calls"}
     wire: JsonObject = {key: value for key, value in message.items() if key not in dropped}
-    fields = kept_fields(message, origin)
+    fields = find_kept_fields(message, origin)
     wire |= {key: one for key, one in fields.items() if key not in (*refused, "tool_calls")}
     calls, extras = wire.get("tool_calls"), fields.get("tool_calls")
     if isinstance(calls, list) and isinstance(extras, list):
@@ -238,7 +238,7 @@ def kept_names(messages: Iterable[JsonObject], origin: ReasoningOrigin) -> set[s
     """Returns the names of the fields that these messages and their calls get for requests to `origin`."""
     names: set[str] = set()
     for message in messages:
-        fields = kept_fields(message, origin)
+        fields = find_kept_fields(message, origin)
         names.update(fields, *json_objects(fields.get("tool_calls")))
     return names - {"tool_calls"}
 

@@ -14,10 +14,10 @@ from core.domain.json import JsonObject, json_fields, json_objects
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import to_model_error
-from core.llm.message_rules import accepted_messages
+from core.llm.message_rules import adapt_messages
 from core.llm.openai_answer import FinishReason, SurrogateJoiner, arguments_text, parse_error_body, parse_usage, to_json
 from core.llm.openai_request import RequestEncoder
-from core.llm.reasoning import ReasoningOrigin, kept_fields, snapshot
+from core.llm.reasoning import ReasoningOrigin, build_snapshot, find_kept_fields
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
 
 LAYOUT = "output"
@@ -41,7 +41,7 @@ class ResponsesEncoder(RequestEncoder):
         return super().adapt_to_refusal(request, _INCLUDED.sub("include", refusal))
 
     def _messages(self, request: ModelRequest) -> list[bytes]:
-        return self._encoded(accepted_messages(request.model, request.messages), request.model)
+        return self._encoded(adapt_messages(request.model, request.messages), request.model)
 
     def _options(self, request: ModelRequest) -> dict[str, object]:
         options = super()._options(request)
@@ -66,7 +66,7 @@ def input_items(message: JsonObject, origin: ReasoningOrigin) -> Iterator[JsonOb
     if role == "tool":
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": content_text(content)}
     elif role == "assistant":
-        yield from _assistant_items(message, kept_fields(message, origin).get(LAYOUT))
+        yield from _assistant_items(message, find_kept_fields(message, origin).get(LAYOUT))
     else:
         parts = [_input_part(part) for part in content] if isinstance(content, list) else content
         yield {"role": role, "content": parts}
@@ -145,7 +145,7 @@ class ResponsesReader:
         if kind in _TEXT_EVENTS:
             return self._text(str(body.get("delta") or ""), place)
         if kind in _THINKING_EVENTS:
-            text = self._halves.joined("thought", str(body.get("delta") or ""))
+            text = self._halves.join("thought", str(body.get("delta") or ""))
             return (ThinkingDelta(text=text),) if text else ()
         if kind == "response.output_item.added":
             return self._begun(json_fields(body.get("item")), place)
@@ -159,7 +159,7 @@ class ResponsesReader:
         """Ends the answer as if it had reached its length limit."""
         self._end = {"incomplete_details": {"reason": "max_output_tokens"}}
 
-    def finished(self) -> ModelFinished:
+    def build_last_delta(self) -> ModelFinished:
         """Returns the last delta. Raises ModelError if the service could not complete the answer."""
         end = self._end or {}
         if end.get("status") == "failed":
@@ -172,7 +172,7 @@ class ResponsesReader:
 
     def _text(self, piece: str, place: int) -> Sequence[ModelDelta]:
         """Returns the next piece of a message, with a blank line before the second message and later ones."""
-        text, messages = self._halves.joined("text", piece), self._places["message"]
+        text, messages = self._halves.join("text", piece), self._places["message"]
         if place not in messages:
             messages.append(place)
         if not text:
@@ -193,7 +193,7 @@ class ResponsesReader:
         if not (text := arguments_text(piece)):
             return ()
         self._argued.add(place)
-        return (ToolCallDelta(index=place, arguments=self._halves.joined(place, text)),)
+        return (ToolCallDelta(index=place, arguments=self._halves.join(place, text)),)
 
     def _item_done(self, item: dict[str, object], place: int) -> Sequence[ModelDelta]:
         """Stores the layout of the item. Returns the deltas that no earlier event has contained."""
@@ -236,4 +236,4 @@ class ResponsesReader:
         if len(self._layout) == self._told or not self._places["reasoning"]:
             return ()
         self._told = len(self._layout)
-        return (snapshot(self._origin, {LAYOUT: list(self._layout)}),)
+        return (build_snapshot(self._origin, {LAYOUT: list(self._layout)}),)

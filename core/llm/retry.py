@@ -36,7 +36,7 @@ async def stream_with_retries(
     attempts_max: int = 6,
     scale_seconds: float = 1,
     wait_seconds_max: float = 60,
-    adapt: Adapt = lambda _request, _error: False,
+    change_after_refusal: Adapt = lambda _request, _error: False,
     fit: Fit = lambda request: request,
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the answer of the requested model, or of the first fallback that answers, and a delta before each retry.
@@ -69,7 +69,7 @@ async def stream_with_retries(
             except AnswerRejected:
                 raise
             except (ModelRejected, ContextOverflow) as error:
-                if patience.allows_resend(error, sent, adapt):
+                if patience.allows_resend(error, sent, change_after_refusal):
                     continue
                 errors.append(error)
                 if not models or patience.is_over:

@@ -44,7 +44,7 @@ class BackgroundCommands:
                 self._follow(*call)
         self._is_earlier_told = not self._commands
 
-    def after(self, outcomes: Sequence[CallOutcome]) -> None:
+    def record_turn(self, outcomes: Sequence[CallOutcome]) -> None:
         """Records which commands the calls of a turn have left running, and which have ended."""
         for one in outcomes:
             tool = self._toolbox.tools.get(one.call.name)
@@ -53,7 +53,7 @@ class BackgroundCommands:
                 self._has_sandbox = True
             self._follow(one.call.name, one.call.arguments, one.result)
 
-    async def notes(self) -> tuple[str, ...]:
+    async def take_notes(self) -> tuple[str, ...]:
         """Returns notes for the model's next turn: which commands have ended, or were left running by an earlier
         run."""
         lines: list[str] = []

@@ -14,14 +14,22 @@ from core.context.tokens import count_text, first_tokens, with_token_count
 from core.context.untrusted_text import clean_line
 from core.dialects.dialect import Dialect
 from core.domain.approval import TOO_LONG, Approval
-from core.domain.call_consent import Ask, Refuse, cause_of, judge_call
+from core.domain.call_consent import AskUsers, Refuse, explain_consent, judge_call
 from core.domain.errors import LeaseLost, RunError, StorageUnavailable, ToolError
 from core.domain.events import AgentEvent, MessageAdded, ToolFinished, ToolProgressed, ToolStarted
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, Message, MessageType, ToolCall
-from core.domain.network import limit_network, opened_hosts
-from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, offer_addresses, read_now
+from core.domain.network import hosts_opened_by, limit_network
+from core.domain.sources import (
+    NO_SOURCES,
+    SOURCES_KEY,
+    Sources,
+    dump_sources,
+    join_sources,
+    offer_addresses,
+    sources_read_now,
+)
 from core.domain.threads import Reply, ToolCallRecord
 from core.loop.run_context import RunContext, RunLog
 from core.ports import Sandbox
@@ -128,13 +136,13 @@ class CallRunner:
         work = self._run(record, call, prepared, before)
         self._tasks.append((prepared, self.group.create_task(work, name=f"tool {call.name}")))
 
-    async def settle(self) -> tuple[CallOutcome, ...]:
+    async def wait_for_calls(self) -> tuple[CallOutcome, ...]:
         """Waits for all calls and returns their outcomes in call order."""
         if self._tasks:
             await asyncio.wait([task for _, task in self._tasks])
         return tuple(self.outcomes[index] for index in range(len(self.calls)) if index in self.outcomes)
 
-    def approval(self) -> Approval:
+    def take_approval(self) -> Approval:
         """Returns the approval to ask for the waiting calls. Also records the calls that could not run at all."""
         for index, outcome in self.outcomes.items():
             if index not in self._recorded:
@@ -153,7 +161,7 @@ class CallRunner:
     def _must_wait(self, prepared: PreparedCall) -> bool:
         return prepared.needs_approval and prepared.to_approve().grant not in self.context.policy.granted
 
-    def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
+    def fail_unfinished_calls(self, why: str) -> tuple[CallOutcome, ...]:
         """Returns the outcomes in call order. Calls without an outcome get a failed one with the given reason."""
         return tuple(self.outcomes.get(index) or failed_outcome(call, why) for index, call in enumerate(self.calls))
 
@@ -189,8 +197,8 @@ class CallRunner:
         match judge_call(prepared.reach, sources, earlier):
             case Refuse(reason=reason):
                 raise ToolError(reason)
-            case Ask() as ask:
-                return replace(prepared, cause=cause_of(ask, sources, datetime.now(UTC)))
+            case AskUsers() as ask:
+                return replace(prepared, cause=explain_consent(ask, sources, datetime.now(UTC)))
             case _:
                 return prepared
 
@@ -219,7 +227,7 @@ class CallRunner:
             self.context.run_log.start_call(record, _started(record, prepared.title))
         await self.context.run_log.commit()
         earlier = [self.outcomes[index] for index in self.outcomes if index < record.index]
-        if call.name in ENDING_TOOLS and any(map(needs_look, earlier)):
+        if call.name in ENDING_TOOLS and any(map(must_be_seen_by_model, earlier)):
             outcome = failed_outcome(call, NOT_THE_END)
         else:
             outcome = await self._watched(record.call_id, call, prepared)
@@ -227,7 +235,7 @@ class CallRunner:
         self.reply = self.reply or outcome.reply
         if outcome.outcome != "error":
             tools = self.context.tool_context
-            await tools.todo.look(call, tools.sandbox, self.context.run_log.emit)
+            await tools.todo.track_call(call, tools.sandbox, self.context.run_log.emit)
         record_outcome(self.context.run_log, record, outcome)
         current = asyncio.current_task()
         if any(not task.done() for _, task in self._tasks if task is not current):
@@ -265,7 +273,7 @@ NOT_THE_END = (
 )
 
 
-def needs_look(outcome: CallOutcome) -> bool:
+def must_be_seen_by_model(outcome: CallOutcome) -> bool:
     """Whether the model must see the result before it can say that the work is done."""
     exit_code = exit_code_of(outcome.call.name, outcome.result)
     return outcome.outcome != "completed" or leaves_command_running(outcome) or exit_code not in (None, 0)
@@ -280,7 +288,7 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
     """Runs a prepared call and returns its outcome. Tool errors become failed outcomes; only LeaseLost,
     StorageUnavailable and cancellation are raised."""
     opened: list[Sandbox] = []
-    context.opened_hosts.update(opened_hosts(prepared.reach))
+    context.opened_hosts.update(hosts_opened_by(prepared.reach))
     created: list[str] = []  # links for users
 
     async def open_sandbox() -> Sandbox:
@@ -290,10 +298,10 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
         return sandbox
 
     with context.metrics.time_step("tool", tool=prepared.tool.name) as timing:
-        links = context.links.with_record(created.append)
+        links = context.links.recording_links_to(created.append)
         outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox, links=links))
-        fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
-        brought = read_now(*prepared.reach.brings)  # whether the call has succeeded or not
+        fetched = sources_read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
+        brought = sources_read_now(*prepared.reach.brings)  # whether the call has succeeded or not
         sources = join_sources([brought, fetched, offer_addresses(created), outcome.sources])
         hosts = opened[-1].take_refused_hosts() if opened else ()
         shown = ", ".join(clean_line(host, HOST_CHARACTERS_MAX) for host in hosts[:REFUSED_HOSTS_SHOWN_MAX])

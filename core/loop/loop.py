@@ -22,11 +22,11 @@ from core.domain.threads import FinishReason, Reply, Usage
 from core.loop.background_commands import BackgroundCommands
 from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
 from core.loop.run_context import RunContext
-from core.loop.turn import CUT_OFF, NothingSaid, Turn, TurnResult
+from core.loop.turn import CUT_OFF, EmptyResponse, Turn, TurnResult
 from core.model_usage import read_text, stream_with_charge
 from core.ports import ModelDelta, ModelRequest, ModelRetried, ResponseText
 from core.stores import UsageEntry
-from core.tasks import Stopped, unwrap_exception_group
+from core.tasks import Stopped, await_ungrouped
 
 log = logging.getLogger(__name__)
 
@@ -48,31 +48,33 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
     RunError if the run fails. Cancelling this function does not end the run, so another worker can continue it.
     """
     blank = base_request(context)
-    window = new_window(blank, context)
+    window = build_window(blank, context)
     await window.load(history)
     ask_model = partial(_asked, context=context, window=window)
-    continuations, (carried, is_cut) = 0, carried_answer(history, context)
+    continuations, (carried, is_cut) = 0, resume_cut_off_answer(history, context)
     run_id, dialect, specs = context.tool_context.run_id, context.dialect, context.toolbox.specs
     own = (one for one in reversed(history) if one.type == "assistant" and one.run_id == run_id)
     said = next(filter(None, (visible_text(message, dialect, specs).strip() for message in own)), "")
     watch, calls = RepetitionDetector(), Counter[str]()
     commands = BackgroundCommands(history, context.tool_context, context.toolbox)
     for number in range(turns_done + 1, context.policy.turns_max + 1):
-        turn = Turn(number=number, context=context, ask_model=ask_model, notes=window.notes, links=lambda: window.links)
+        turn = Turn(
+            number=number, context=context, ask_model=ask_model, notes=window.take_cut_notes, links=lambda: window.links
+        )
         try:
             end = await _ended_turn(turn, blank, window, watch, commands)
-        except NothingSaid:
+        except EmptyResponse:
             if not said:
                 raise
             reply = Reply(kind="answer", text=said)
             return RunFinished(status="completed", finish_reason="stop", reply=reply)
         if not isinstance(end, TurnResult):
             if isinstance(end, RunFinished) and end.finish_reason == "budget":
-                return with_work_done(end, number - 1, calls, carried)
+                return add_work_done(end, number - 1, calls, carried)
             return end
         window.add(end.messages)
         calls.update(outcome.call.name for outcome in end.outcomes)
-        commands.after(end.outcomes)
+        commands.record_turn(end.outcomes)
         if end.reply is not None:
             return run_finished_event(end, carried, said)
         said = end.text.strip() or said
@@ -84,10 +86,10 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
         else:
             return run_finished_event(end, carried)
         if watch.is_stuck_after(end.text, end.outcomes):
-            return with_work_done(_cut_off("stop", STUCK_MESSAGE), number, calls, carried)
+            return add_work_done(_cut_off("stop", STUCK_MESSAGE), number, calls, carried)
     limit = context.policy.turns_max
     ended = _cut_off("max_iterations", f"The limit of {limit} turns is reached.")
-    return with_work_done(ended, limit, calls, carried)
+    return add_work_done(ended, limit, calls, carried)
 
 
 async def _ended_turn(
@@ -106,25 +108,25 @@ async def _ended_turn(
             return RunFinished(status="stopped", finish_reason="stopped", message=WITHDRAWN)
         async with turn.context.switch.stoppable():
             rest = (REST_WANTED,) if wants_rest else ()
-            notes = (*rest, *watch.notes(start.heard), *await commands.notes())
+            notes = (*rest, *watch.notes(start.heard), *await commands.take_notes())
             state = {
                 **turn.context.prompt.state_for(window.time_zone),
-                "turns": turns_left(turn.number, turn.context.policy.turns_max),
+                "turns": turn_notice(turn.number, turn.context.policy.turns_max),
                 "budget": start.budget_left,
             }
             request = await window.request(blank, notes, state=state)
         with turn.context.tool_context.metrics.time_step("turn"):
             async with turn.context.switch.stoppable():
-                end = await unwrap_exception_group(turn.play(request))
+                end = await await_ungrouped(turn.run(request))
         return end.approval or end
     except BudgetExceeded as limit:
         return _cut_off("budget", str(limit), can_continue=limit.can_continue)
     except Stopped:
-        turn.cut_short("Stopped by a person before it was finished.")
+        turn.stop("Stopped by a person before it was finished.")
         return RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
 
 
-def turns_left(number: int, turns_max: int) -> str:
+def turn_notice(number: int, turns_max: int) -> str:
     """Returns a sentence with the turn's number if TURNS_LEFT_TOLD contains the number of turns left, else an empty
     string."""
     is_told = turns_max - number in TURNS_LEFT_TOLD
@@ -136,7 +138,7 @@ def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -
     return RunFinished(status="completed", finish_reason=reason, message=message, can_continue=can_continue)
 
 
-def with_work_done(ended: RunFinished, turns: int, calls: Counter[str], carried: str) -> RunFinished:
+def add_work_done(ended: RunFinished, turns: int, calls: Counter[str], carried: str) -> RunFinished:
     """Adds what was done before the limit to the message for users. `calls` counts the tool calls by name.
 
     `carried` is the text of an incomplete answer, which becomes the reply."""
@@ -154,7 +156,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def carried_answer(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:
+def resume_cut_off_answer(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:
     """Returns the text of an answer that an earlier attempt of the run began and that reached its length limit, with
     its continuation so far, and whether the rest is still missing. Each step of a flow has its own answer."""
     carried, is_cut = "", False
@@ -170,7 +172,7 @@ def carried_answer(history: Sequence[Message], context: RunContext) -> tuple[str
     return carried, is_cut
 
 
-def new_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
+def build_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
     """Returns an empty context window that accounts for the tokens of the system prompt and the tools."""
     system = sum(count_message(one) for one in blank.messages)
 
@@ -210,7 +212,7 @@ async def _asked(
                 return
         except ContextOverflow as error:
             if has_begun or not remedies:
-                raise window.refused(error) from error
+                raise window.build_overflow_error(error) from error
             log.warning("the request is too long for %s: %s", request.model, error.detail)
             request = await remedies.pop(0)(request)
         except ModelRejected as error:
@@ -236,12 +238,12 @@ def base_request(context: RunContext) -> ModelRequest:
     )
 
 
-def run_finished_event(end: TurnResult, carried: str, said: str = "") -> RunFinished:
+def run_finished_event(end: TurnResult, carried: str, earlier_text: str = "") -> RunFinished:
     """Returns the terminal event of a run whose last turn ended with an answer or a question. `said` is what an earlier
     turn wrote, which is the answer if the last one wrote nothing."""
     text = (carried + end.text).strip()
     if not text and end.reply is not None and not end.reply.text:
-        text = said
+        text = earlier_text
     if end.reply is not None and end.reply.kind == "silence":
         reply = end.reply
     elif end.reply is None or not end.reply.text:

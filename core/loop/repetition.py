@@ -38,11 +38,11 @@ class RepetitionDetector:
         self._turns: deque[frozenset[bytes]] = deque(maxlen=TURNS_REMEMBERED)
         self._repeats = 0
 
-    def notes(self, heard: Sequence[Message]) -> tuple[str, ...]:
+    def notes(self, new_messages: Sequence[Message]) -> tuple[str, ...]:
         """Returns notes for the model's next turn: a warning if the run repeats itself.
 
         New messages from users reset the count, because trying the same steps again may then make sense."""
-        if heard:
+        if new_messages:
             self._turns.clear()
             self._repeats = 0
         return (WARNING,) if self._repeats == REPEATS_BEFORE_WARNING else ()
@@ -67,7 +67,7 @@ class RepetitionDetector:
         return self._repeats > REPEATS_BEFORE_WARNING
 
 
-class EndlessText:
+class EndlessTextDetector:
     """Detects an answer whose newest text repeats one passage over and over. Takes linear time."""
 
     def __init__(self) -> None:

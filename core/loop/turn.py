@@ -33,9 +33,9 @@ from core.domain.sources import join_sources
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, result_message, tool_finished_event, turn_message
-from core.loop.repetition import EndlessText
+from core.loop.repetition import EndlessTextDetector
 from core.loop.run_context import AskModel, RunContext
-from core.model_usage import stream_with_charge, written_text
+from core.model_usage import stream_with_charge, text_written_in
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -69,7 +69,7 @@ class TurnResult:
         return bool(self.outcomes)
 
 
-class NothingSaid(ModelUnavailable):
+class EmptyResponse(ModelUnavailable):
     """The model's response contained neither text nor calls, several times."""
 
 
@@ -131,7 +131,7 @@ class _Response:
     told_seconds: int = -1
     visible: list[str] = field(default_factory=list[str])
     thinking: list[str] = field(default_factory=list[str])
-    endless: EndlessText = field(default_factory=EndlessText)
+    endless: EndlessTextDetector = field(default_factory=EndlessTextDetector)
     sequence: int = 0
     size_bytes: int = 0
     has_begun: bool = False
@@ -143,7 +143,7 @@ class _Response:
         return "".join(self.visible)
 
     def has_room_for(self, delta: ModelDelta) -> bool:
-        text = written_text(delta)
+        text = text_written_in(delta)
         size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         self.size_bytes += size
         return self.size_bytes <= ANSWER_BYTES_MAX
@@ -196,7 +196,7 @@ class Turn:
     _waiting: list[CallComplete] = field(default_factory=list[CallComplete])
     _messages: list[Message] = field(default_factory=list[Message])
 
-    async def play(self, request: ModelRequest) -> TurnResult:
+    async def run(self, request: ModelRequest) -> TurnResult:
         """Runs the turn. Errors that end the run, for example a ModelError, are raised inside an ExceptionGroup."""
         self.context.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
         self.context.run_log.emit(ResponseStarted())
@@ -218,10 +218,10 @@ class Turn:
             self._add_assistant(is_cut_off=reason == "length")
             for waiting in self._waiting:
                 self._runner.add(waiting.call)
-            outcomes = await self._runner.settle()
+            outcomes = await self._runner.wait_for_calls()
         return self._end(reason, outcomes, self._runner.reply)
 
-    def cut_short(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """Completes a turn that was stopped: keeps its text, and gives calls without a result the reason as their
         result."""
         if self._response is None or self._runner is None:
@@ -233,7 +233,7 @@ class Turn:
             self._waiting.clear()
             if self._runner.calls or self._response.text.strip():
                 self._add_assistant()
-        self._add_results(self._runner.unfinished(why))
+        self._add_results(self._runner.fail_unfinished_calls(why))
         self.context.run_log.emit(FinishReached(reason="stopped"))
         self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
 
@@ -271,7 +271,7 @@ class Turn:
                 return reason
             note = _NOTHING_BEFORE_LIMIT if reason == "length" else _NOTHING_SAID
             request = request if restart else _with_note(request, note)
-        raise NothingSaid(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
+        raise EmptyResponse(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
     async def _read(self, request: ModelRequest, response: _Response, runner: CallRunner) -> FinishReason:
         charged = stream_with_charge(self.ask_model(request), request, self._charge)
@@ -469,7 +469,7 @@ class Turn:
 
     def _end(self, reason: FinishReason, outcomes: Sequence[CallOutcome], reply: Reply | None) -> TurnResult:
         if self._runner is not None and self._runner.awaiting:
-            approval, messages = self._runner.approval(), tuple(self._messages)
+            approval, messages = self._runner.take_approval(), tuple(self._messages)
             self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
             return TurnResult(finish_reason="tool_calls", text="", messages=messages, approval=approval)
         self._add_results(outcomes)

@@ -38,7 +38,7 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
             raise ValueError("; ".join(found))
         return self
 
-    def as_sent(self) -> JsonObject:
+    def with_server_names(self) -> JsonObject:
         """Returns the arguments under the server's own names."""
         return {self.originals.get(key, key): value for key, value in self.root.items()}
 
@@ -48,7 +48,7 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
         return cast(dict[str, Any], deepcopy(cls.provider_schema))
 
 
-def arguments_model(
+def build_arguments_model(
     name: str,
     description: str,
     validation_schema: JsonObject,

@@ -16,7 +16,7 @@ from core.mcp.arguments import McpArguments
 from core.mcp.secrets import redact, secret_values
 from core.mcp.settings import McpServerConfig, longest_call_seconds
 from core.mcp.tool_names import tool_name_prefix
-from core.mcp.tools import ListedTool, matches_any, reach_of_call, usable_tools
+from core.mcp.tools import ListedTool, matches_any, reach_of_call, select_usable_tools
 from core.tasks import backoff_seconds, cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
@@ -72,7 +72,7 @@ class ReconnectingServer:
     _is_legacy: bool = False
     _sdk: Any = field(default=None, repr=False)
 
-    async def connected_tools(self) -> tuple[ListedTool, ...]:
+    async def refresh_tools(self) -> tuple[ListedTool, ...]:
         """Connects and refreshes the tool list if needed. Returns no tools if the server cannot be reached."""
         connection = await self._connected(patience_seconds=0)
         self.absence = connection if isinstance(connection, str) else ""
@@ -165,7 +165,7 @@ class ReconnectingServer:
         if self._sdk is None:
             self._sdk = await asyncio.to_thread(importlib.import_module, "core.mcp.connection")
         if self._connection is not None:
-            retiring = spawn(self._connection.retire(), name=f"mcp {self.config.name} end")
+            retiring = spawn(self._connection.close_when_idle(), name=f"mcp {self.config.name} end")
             self._retiring.add(retiring)
             retiring.add_done_callback(self._retiring.discard)
             self._connection = None
@@ -204,7 +204,7 @@ class ReconnectingServer:
             self._next_attempt_at += backoff_seconds(self._failures - 1, first=first, most=BACKOFF_SECONDS_MAX)
 
     async def _take(self, listed: "Sequence[types.Tool]") -> None:
-        self.offers, _left_out = await usable_tools(self.config, listed)
+        self.offers, _left_out = await select_usable_tools(self.config, listed)
         self.tools_needing_approval |= {offer.name for offer in self.offers if offer.needs_approval}
         self._read_at = asyncio.get_running_loop().time()
 
@@ -274,7 +274,7 @@ class McpServers:
         for link in self._links:
             self._gather(link)
 
-    def retry(self, name: str) -> None:
+    def reconnect(self, name: str) -> None:
         """Connects to a server again, after a person has authorized the connection."""
         for link in self._links:
             if link.config.name == name:
@@ -309,7 +309,7 @@ class McpServers:
                         found.append(replace(tool, needs_approval=tool.title) if asks else tool)
         return tuple(found)
 
-    def missing(self, enabled: frozenset[str] | None = None) -> Mapping[str, str]:
+    def missing_servers(self, enabled: frozenset[str] | None = None) -> Mapping[str, str]:
         """Returns the enabled servers whose tools were missing in the last result of `tools`, each with the reason. The
         reasons contain no secrets."""
         return {
@@ -344,7 +344,7 @@ class McpServers:
             link.first_wanted_at = asyncio.get_running_loop().time()
         task = self._gathering.get(name)
         if task is None:
-            task = spawn(link.connected_tools(), name=f"mcp {name} tools")
+            task = spawn(link.refresh_tools(), name=f"mcp {name} tools")
             self._gathering[name] = task
             task.add_done_callback(lambda _task: self._gathering.pop(name, None))
         return task
@@ -372,7 +372,7 @@ def _tool(link: ReconnectingServer, offer: ListedTool) -> Tool[McpArguments]:
     return Tool(
         name=offer.name,
         effect="reads" if offer.is_read_only else "acts",
-        reach=lambda params: reach_of_call(link.config, params.as_sent(), is_read_only=offer.is_read_only),
+        reach=lambda params: reach_of_call(link.config, params.with_server_names(), is_read_only=offer.is_read_only),
         subject=f"mcp/{offer.server}",
         params=offer.params,
         description=offer.params.__doc__ or "",
@@ -387,7 +387,7 @@ async def _run(link: ReconnectingServer, offer: ListedTool, params: McpArguments
     """Runs the call and redacts the server's secrets from its answer, because error messages often repeat them."""
     secrets = secret_values(link.config)
     try:
-        output = await link.call(offer.tool, params.as_sent(), context)
+        output = await link.call(offer.tool, params.with_server_names(), context)
     except ToolError as error:
         raise ToolError(redact(str(error), secrets)) from None
     return replace(output, output=redact(str(output.output), secrets))

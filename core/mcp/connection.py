@@ -31,16 +31,16 @@ from core.domain.events import ActivityChanged
 from core.domain.json import JsonObject, json_fields
 from core.failpoints import Failpoint
 from core.mcp.arguments import ANSWERS
-from core.mcp.elicitation import RunningCall, answer_elicitation, asked_questions, question_output
+from core.mcp.elicitation import RunningCall, answer_elicitation, find_asked_questions, question_output
 from core.mcp.http_client import HTTP_REFUSED, SESSION_FORGOTTEN
 from core.mcp.oauth import Authorize
 from core.mcp.refused_tools import TOOLS_MAX
-from core.mcp.resources import call_resource_tool, read_pages, resource_tools
+from core.mcp.resources import call_resource_tool, list_resource_tools, read_pages
 from core.mcp.result_repair import MALFORMED
-from core.mcp.results import tool_output
+from core.mcp.results import convert_result
 from core.mcp.secrets import redact, secret_values
 from core.mcp.settings import McpServerConfig, longest_call_seconds
-from core.mcp.tools import usable_tools
+from core.mcp.tools import select_usable_tools
 from core.mcp.transports import ConnectionState, open_transport
 from core.tasks import cancel, spawn, wait_for_first
 from core.tools.catalogue import all_tools
@@ -176,7 +176,7 @@ class Connection:
             with LIST:
                 async with asyncio.timeout(LIST_SECONDS):
                     found = await read_pages(client.list_tools, lambda page: page.tools, PAGES_MAX, LISTED_MAX)
-                    ours = await resource_tools(client, found)
+                    ours = await list_resource_tools(client, found)
         except Exception as error:
             self._is_forgotten |= isinstance(error, MCPError) and error.code == SESSION_FORGOTTEN
             raise ServerUnreachable(f"its tools could not be listed: {self._unreachable(error)}") from error
@@ -192,7 +192,7 @@ class Connection:
             self.config.name,
             tool,
             answers if isinstance(answers, dict) else None,
-            await asked_questions(context) if isinstance(answers, dict) else frozenset(),
+            await find_asked_questions(context) if isinstance(answers, dict) else frozenset(),
         )
         self._running.append(running)
         self._idle.clear()
@@ -252,7 +252,7 @@ class Connection:
             raise CallLost("its answer does not follow the protocol") from error
         except OSError as error:
             raise CallLost(explain_error(error)) from error
-        return await tool_output(result, server=self.config.name, tool=tool, context=context)
+        return await convert_result(result, server=self.config.name, tool=tool, context=context)
 
     def _is_end(self, error: MCPError) -> bool:
         """Returns whether the error means that the connection ended. Many servers use the same code for errors of their
@@ -265,7 +265,7 @@ class Connection:
             raise ServerUnreachable("there is no connection")
         return self._client
 
-    async def retire(self) -> None:
+    async def close_when_idle(self) -> None:
         """Closes the connection once the calls that wait for an answer have ended."""
         try:
             if self._running:
@@ -396,7 +396,7 @@ async def check_server(
     except ServerUnreachable as error:
         return ServerCheck(problem=clean_line(redact(str(error), secrets), REASON_CHARACTERS_MAX))
     await connection.close()
-    offers, left_out = await usable_tools(config, listed)
+    offers, left_out = await select_usable_tools(config, listed)
     room = TOOLS_MAX - len(all_tools())
     if len(offers) > room:
         why = f"a model accepts {TOOLS_MAX} with the agent's own, name those you want in enabled_tools"

@@ -38,7 +38,7 @@ class RunningCall:
     questions: dict[str, str] = field(default_factory=dict[str, str])
 
 
-async def asked_questions(context: ToolContext) -> frozenset[str]:
+async def find_asked_questions(context: ToolContext) -> frozenset[str]:
     """Returns the digests of the questions asked in earlier runs of the thread."""
     if context.messages is None:
         return frozenset()

@@ -26,7 +26,9 @@ MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 SEND_SECONDS = 30.0
 
 
-def client_factory(config: McpServerConfig, authorize: Authorize | None = None) -> Callable[..., httpx2.AsyncClient]:
+def http_client_factory(
+    config: McpServerConfig, authorize: Authorize | None = None
+) -> Callable[..., httpx2.AsyncClient]:
     def make(**_options: object) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
             headers={**config.headers, "accept-encoding": "identity"},

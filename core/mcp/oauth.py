@@ -70,7 +70,7 @@ class StoredTokens:
             json.dump(self._content, file)
         fresh.replace(self._path)
 
-    async def lock(self, owner: object) -> Callable[[], object]:
+    async def lock_refresh(self, owner: object) -> Callable[[], object]:
         """Waits at most LOCK_SECONDS_MAX until no other process is refreshing the tokens. Returns a function that
         releases the lock. The lock is also released when its owner is deleted. Without a file, no other process has the
         tokens, so nothing is locked."""
@@ -128,7 +128,7 @@ class StoredTokens:
         some."""
         self._new_client = client_info
 
-    def restore(self, context: OAuthContext) -> None:
+    def restore_context(self, context: OAuthContext) -> None:
         """Adds the fields that the SDK does not store itself."""
         context.token_expiry_time = self._content.get("expires_at")
         context.auth_server_url = self._content.get("auth_server")
@@ -163,10 +163,10 @@ class _PersonOAuth(OAuthClientProvider):
         self._unlock()  # the previous refresh may have failed
         for is_locked in (False, True):
             await super()._initialize()
-            storage.restore(context)
+            storage.restore_context(context)
             if is_locked or context.is_token_valid() or not context.can_refresh_token():
                 break
-            self._unlock = await storage.lock(self)
+            self._unlock = await storage.lock_refresh(self)
         if context.is_token_valid():
             self._unlock()
         self._initialized = False

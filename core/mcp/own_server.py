@@ -124,7 +124,7 @@ class ClientSessions:
     _held: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def context_of(self, session: ServerSession) -> ToolContext:
+    async def session_context(self, session: ServerSession) -> ToolContext:
         """Returns the session's context, which is opened for its first call. Raises what opening it raises."""
         # the SDK offers no other way to the session's ID and to its end
         connection = cast(Connection, getattr(session, "_connection"))  # noqa: B009 - not public
@@ -217,7 +217,7 @@ def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
         if prepared.approval is not None:
             return _refused(f"{call.name} was not run: {NOT_ALLOWED}")
         log.info("an MCP client calls %s", call.name)
-        context = await sessions.context_of(request.session)
+        context = await sessions.session_context(request.session)
         outcome = await _run(call, prepared, context, request.session)
         values = (outcome.result[key] for key in ("output", "error") if outcome.result[key])
         said = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]

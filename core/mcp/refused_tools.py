@@ -25,7 +25,7 @@ _QUOTED = re.compile(r"['\"`]([A-Za-z0-9_.-]{1,128})(?=['\"`])")
 _PLACE = re.compile(r"(?:function_?declarations|(?<!\w)tools)(?:\[|\.)(\d{1,4})", re.IGNORECASE)
 
 
-def fit_tools(tools: ToolSet) -> ToolSet:
+def limit_tools(tools: ToolSet) -> ToolSet:
     """Returns the first TOOLS_MAX tools. The agent's own tools come first, so only MCP tools are left out."""
     left_out = list(tools.tools)[TOOLS_MAX:]
     if not left_out:
@@ -35,7 +35,7 @@ def fit_tools(tools: ToolSet) -> ToolSet:
         TOOLS_MAX,
         ", ".join(left_out)[:2_000],
     )
-    return tools.only(lambda name: name not in left_out)
+    return tools.filter_names(lambda name: name not in left_out)
 
 
 def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Collection[str]) -> AskModel:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from core.context.untrusted_text import clean_line
 from core.domain.errors import ToolError
 from core.domain.json import JsonObject
-from core.mcp.results import Part, parts_output
+from core.mcp.results import Part, convert_parts
 from core.mcp.tools import SCHEMA_KEY
 from core.tools.tool import ToolContext, ToolOutput
 
@@ -35,7 +35,7 @@ PageT = TypeVar("PageT", bound=PaginatedResult)
 ItemT = TypeVar("ItemT")
 
 
-async def resource_tools(client: Client, taken: Sequence[Tool]) -> tuple[Tool, ...]:
+async def list_resource_tools(client: Client, taken: Sequence[Tool]) -> tuple[Tool, ...]:
     """Returns tools for the resources and prompts of the server, except those whose names its own tools use. Errors of
     the server are logged, not raised."""
     offered = client.server_capabilities
@@ -79,7 +79,7 @@ async def call_resource_tool(
             raise ToolError(f"The prompt needs more arguments: {_prompt_line(known)}")
         filled = await client.get_prompt(name, texts)
         parts = [part for one in filled.messages for part in (f"[{one.role}]", one.content)]
-    return await parts_output(parts, server=server, tool=tool, context=context)
+    return await convert_parts(parts, server=server, tool=tool, context=context)
 
 
 async def _listing(client: Client, search: str) -> str:

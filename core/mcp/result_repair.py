@@ -18,7 +18,7 @@ _DISPENSABLE = ("mimeType", "name", "uri")
 """Fields of a part that the protocol requires and that a reader can do without."""
 
 
-def fit_result(result: dict[str, Any]) -> None:
+def repair_result(result: dict[str, Any]) -> None:
     """Replaces the parts because of which the SDK would reject the whole result.
 
     A part keeps what can be read of it, or else becomes a text that says that it is left out. Only results of calls,

@@ -26,10 +26,10 @@ from core.domain.errors import RunError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.loop.calls import RESULTS_FOLDER
-from core.tools.pictures import image_context_message
+from core.tools.pictures import build_picture_message
 from core.tools.tool import ToolContext, ToolOutput
 from core.tools.workspace.file_changes import in_one_piece
-from core.web_access.pictures import prepare_for_model
+from core.web_access.pictures import prepare_picture
 
 Part = ContentBlock | TextResourceContents | BlobResourceContents | str
 TEXT_CHARACTERS_MAX = 200_000
@@ -68,7 +68,7 @@ class _Reading:
         return "\n".join([*self.lines, note] if self.left_out else self.lines)
 
 
-async def tool_output(result: CallToolResult, *, server: str, tool: str, context: ToolContext) -> ToolOutput:
+async def convert_result(result: CallToolResult, *, server: str, tool: str, context: ToolContext) -> ToolOutput:
     """Converts the result to text for the model and pictures for the thread. Keeps whether the call failed."""
     reading = await _read_parts(result.content, _Reading(server, tool, context))
     await asyncio.to_thread(_read_structure, result.structured_content, reading)
@@ -78,8 +78,8 @@ async def tool_output(result: CallToolResult, *, server: str, tool: str, context
     return ToolOutput(output=said, is_success=not result.is_error, messages=tuple(reading.images))
 
 
-async def parts_output(parts: Sequence[Part], *, server: str, tool: str, context: ToolContext) -> ToolOutput:
-    """Converts the parts of a resource or prompt in the same way as `tool_output`."""
+async def convert_parts(parts: Sequence[Part], *, server: str, tool: str, context: ToolContext) -> ToolOutput:
+    """Converts the parts of a resource or prompt in the same way as `convert_result`."""
     reading = await _read_parts(parts, _Reading(server, tool, context))
     return ToolOutput(output=reading.text() or "It is empty.", messages=tuple(reading.images))
 
@@ -164,13 +164,13 @@ async def _add_picture(encoded: str, said_type: str, name: str, reading: _Readin
     place = f"mcp:{reading.server}/{clean_line(reading.tool, 100)}/{new_id()[-8:]}"
     try:
         content = await asyncio.to_thread(decode_base64, encoded)
-        picture = await prepare_for_model(content, name="it")
+        picture = await prepare_picture(content, name="it")
     except ValueError:
         reading.say(f"[{what}; left out: it is not valid base64]")
     except ToolError as error:
         reading.say(f"[{what}; left out: {error}]")
     else:
-        message = image_context_message(
+        message = build_picture_message(
             picture, place=place, original_size=len(content), thread_id=context.thread_id, run_id=context.run_id
         )
         reading.images.append(message)

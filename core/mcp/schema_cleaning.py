@@ -103,7 +103,7 @@ def _with_names(schema: JsonObject, renamed: Mapping[str, str]) -> JsonObject:
     return found
 
 
-def split_for_providers(schema: JsonObject) -> tuple[JsonObject, str]:
+def split_off_combinations(schema: JsonObject) -> tuple[JsonObject, str]:
     """Returns the schema without top-level combinations, which providers reject, and a sentence that states them."""
     apart = {key: schema[key] for key in (*_COMBINED, "not", "if", "then", "else") if key in schema}
     if not apart:

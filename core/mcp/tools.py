@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from core.context.untrusted_text import clean_description, clean_line
 from core.domain.call_consent import Reach
-from core.domain.call_targets import addresses_of, short_values_of, targets_of
+from core.domain.call_targets import find_argument_addresses, find_short_values, find_targets
 from core.domain.json import JsonObject
 from core.domain.sources import Origin
-from core.mcp.arguments import McpArguments, arguments_model
-from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
+from core.mcp.arguments import McpArguments, build_arguments_model
+from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_off_combinations
 from core.mcp.settings import WRITES, McpServerConfig
 from core.mcp.tool_names import tool_names
 
@@ -50,7 +50,7 @@ class ListedTool:
     is_read_only: bool
 
 
-async def usable_tools(
+async def select_usable_tools(
     config: McpServerConfig, listed: "Sequence[Tool]"
 ) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
     """Returns the enabled tools that can be used, in the server's order, and a description of each enabled tool that is
@@ -84,7 +84,7 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
     if meta.get(TASK_KEY):
         raise UnusableSchema("it can only be called as a task, which is not supported")
     schema, originals = rename_parameters(clean_schema(meta.get(SCHEMA_KEY)))
-    shown, rest = split_for_providers(schema)
+    shown, rest = split_off_combinations(schema)
     said = clean_description(listed.description or "", description_max) or "It has no description."
     description = f"[Tool of the MCP server {config.name}, described by it:] {said}{rest}"
     is_read_only = listed.annotations is not None and listed.annotations.read_only_hint is True
@@ -96,7 +96,7 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
         name=name,
         tool=listed.name,
         server=config.name,
-        params=arguments_model(name, description, schema, shown, originals),
+        params=build_arguments_model(name, description, schema, shown, originals),
         needs_approval=needs_approval,
         is_read_only=is_read_only,
     )
@@ -109,10 +109,10 @@ def reach_of_call(config: McpServerConfig, arguments: JsonObject, *, is_read_onl
     listed which tools need approval."""
     brings: tuple[Origin, ...] = (("server", config.name),)
     if is_read_only and config.trusted:
-        return Reach("reads_outside", addresses_of(arguments), brings)
-    targets = targets_of(arguments)
+        return Reach("reads_outside", find_argument_addresses(arguments), brings)
+    targets = find_targets(arguments)
     if not targets and not is_read_only and config.needs_approval == WRITES:
-        targets = short_values_of(arguments) or (config.name,)
+        targets = find_short_values(arguments) or (config.name,)
     return Reach("writes_outside", targets, brings)
 
 

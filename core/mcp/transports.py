@@ -31,9 +31,9 @@ from mcp.types import (
 
 from core.context.untrusted_text import clean_json, clean_line
 from core.domain.json import json_fields
-from core.mcp.http_client import MESSAGE_BYTES_MAX, client_factory
+from core.mcp.http_client import MESSAGE_BYTES_MAX, http_client_factory
 from core.mcp.oauth import Authorize
-from core.mcp.result_repair import MALFORMED, fit_result
+from core.mcp.result_repair import MALFORMED, repair_result
 from core.mcp.settings import McpServerConfig
 from core.mcp.tools import SCHEMA_KEY, TASK_KEY
 from core.tasks import spawn
@@ -252,9 +252,9 @@ async def open_transport(
             case "stdio":
                 transport = stdio_transport(config, host_environment, watch)
             case "sse":
-                transport = sse_client(config.url, httpx_client_factory=client_factory(config, authorize))
+                transport = sse_client(config.url, httpx_client_factory=http_client_factory(config, authorize))
             case "http":
-                client = await stack.enter_async_context(client_factory(config, authorize)())
+                client = await stack.enter_async_context(http_client_factory(config, authorize)())
                 transport = streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX)
         incoming, outgoing = await stack.enter_async_context(transport)
         yield FilteredStream(incoming, outgoing, watch), outgoing
@@ -293,7 +293,7 @@ class FilteredStream:
                     result = item.message.result
                     if isinstance(result.get("tools"), list):
                         result["tools"] = _fit_tools(result["tools"])
-                    fit_result(result)
+                    repair_result(result)
                 return item
 
     @property

@@ -19,9 +19,9 @@ from core.domain.events import ErrorRaised
 from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
-from core.knowledge.query_expansion import model_asker
+from core.knowledge.query_expansion import build_model_asker
 from core.loop.run_context import RunContext, TakeSteering, TurnStart
-from core.mcp.refused_tools import fit_tools, without_refused_tools
+from core.mcp.refused_tools import limit_tools, without_refused_tools
 from core.model_usage import build_usage_pricer
 from core.ports import Sandbox
 from core.prompt.system_prompt import RunPrompt
@@ -30,7 +30,7 @@ from core.run.recorder import Charge, RunRecorder
 from core.stores import LoadedRun, UsageEntry
 from core.tasks import Stopped, StopSwitch
 from core.tools.catalogue import all_tools
-from core.tools.replies import must_reply
+from core.tools.replies import with_refused_silence
 from core.tools.schedules import RunSchedules, build_schedule_tools
 from core.tools.tool import ThreadChat, ThreadMessages, ToolBudget, ToolContext, ToolSet
 
@@ -80,8 +80,8 @@ async def build_agent_config(
         async with switch.stoppable():
             if agent.knowledge:
                 await deps.agents.index_knowledge(agent.agent_id)
-    own_tools = deps.defaults.toolbox.only(agent.tools.has)
-    toolbox = fit_tools(own_tools.with_tools(await deps.agents.mcp_tools(_servers(agent))))
+    own_tools = deps.defaults.toolbox.filter_names(agent.tools.has)
+    toolbox = limit_tools(own_tools.with_tools(await deps.agents.mcp_tools(_servers(agent))))
     options = deps.agents.roster.options_in(thread.address.channel_id, agent)
     reserved = deps.limits.context_policy.limit_of(model).reserved
     answer_tokens = min(reserved, options.answer_tokens or reserved)
@@ -98,12 +98,12 @@ async def build_agent_config(
         fenced = wrap_untrusted(text, source=f"the MCP server {name}")
         told = f"What the MCP server {name} says about its tools:\n\n{fenced}"
         base = base.with_state(f"MCP server {name}", told)
-    spent = usage_recorder(recorder)
-    ask = model_asker(deps.models.ask_model, model, on_usage=spent)
+    spent = build_usage_recorder(recorder)
+    ask = build_model_asker(deps.models.ask_model, model, on_usage=spent)
     budget = RunBudget(run, thread, model, deps, recorder)
 
     async def ask_within_budget(question: str) -> str:
-        await budget.check()
+        await budget.require_budget()
         return await ask(question)
 
     return AgentConfig(
@@ -141,7 +141,7 @@ def _servers(agent: AgentDefinition) -> frozenset[str] | None:
     return None if agent.mcp_servers is None else frozenset(agent.mcp_servers)
 
 
-def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
+def build_usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
     """Returns a callback that records the usage of model calls made outside the run's turns."""
 
     def book(model: str, usage: Usage) -> None:
@@ -150,7 +150,7 @@ def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
     return book
 
 
-def usage_pricer(deps: RunDeps) -> Charge:
+def build_entry_pricer(deps: RunDeps) -> Charge:
     """Returns a function that adds the price to a usage entry and counts the usage in the metrics."""
 
     charge = build_usage_pricer(deps.models.price_of, deps.metrics)
@@ -168,7 +168,7 @@ class RunBudget:
         # in a chat, users can send commands
         self._is_chat = thread.address.platform != "api"
 
-    def next_call(self) -> PlannedCall:
+    def plan_call(self) -> PlannedCall:
         """Returns a call that fills the model's context window, to reserve what it may cost."""
         limits = self._deps.limits
         limit = limits.context_policy.limit_of(self._model)
@@ -176,7 +176,7 @@ class RunBudget:
         most = Spent().plus(price_usage(usage, self._deps.models.price_of(self._model)))
         return PlannedCall(most, limits.budget, utc_day(datetime.now(UTC)))
 
-    async def left_after(self, reservation: Reservation) -> str:
+    async def wait_for_reservation(self, reservation: Reservation) -> str:
         """Returns a sentence for the model about what is left of the run's budget, or an empty text if the run has no
         limit in US dollars.
 
@@ -194,18 +194,18 @@ class RunBudget:
         limit = spent.changed_limits.get("run", self._deps.limits.budget.run)
         if limit.usd is None:
             return ""
-        return budget_left_text(limit.usd, spent.run.cost_usd)
+        return describe_budget_left(limit.usd, spent.run.cost_usd)
 
-    async def check(self) -> None:
+    async def require_budget(self) -> None:
         """Stores what the turn's calls have cost so far, then reserves another call. Raises BudgetExceeded."""
         await self._recorder.commit()
-        await self.left_after(await self._reserved())
+        await self.wait_for_reservation(await self._reserved())
 
     async def _reserved(self) -> Reservation:
-        return await self._deps.stores.ledger.reserve(self._run_id, self.next_call())
+        return await self._deps.stores.ledger.reserve(self._run_id, self.plan_call())
 
 
-def budget_left_text(limit_usd: float, spent_usd: float) -> str:
+def describe_budget_left(limit_usd: float, spent_usd: float) -> str:
     """Returns a sentence about what is left of a run's budget, in tenths, so that it changes at most ten times."""
     tenths = math.ceil(10 * max(0.0, limit_usd - spent_usd) / limit_usd) if limit_usd > 0 else 0
     left = f"At most {10 * tenths}% of it are left." if tenths < 10 else "All of it is left."
@@ -247,8 +247,8 @@ def build_run_context(
     toolbox = toolbox.with_replaced(build_schedule_tools(schedules))
 
     async def begin_turn() -> TurnStart:
-        heard, reservation = await reserve(budget.next_call())
-        return TurnStart(heard, await budget.left_after(reservation))
+        heard, reservation = await reserve(budget.plan_call())
+        return TurnStart(heard, await budget.wait_for_reservation(reservation))
 
     async def has_unread() -> bool:
         return bool(await stores.conversations.unread_inputs(thread_id))
@@ -257,7 +257,7 @@ def build_run_context(
         model=config.model,
         prompt=config.prompt,
         dialect=config.dialect,
-        toolbox=toolbox if run.attention != "addressed" else must_reply(toolbox),
+        toolbox=toolbox if run.attention != "addressed" else with_refused_silence(toolbox),
         tool_context=ToolContext(
             thread_id=thread_id,
             run_id=run.run_id,
@@ -267,13 +267,13 @@ def build_run_context(
             links=deps.chat.links(thread_id),
             messages=ThreadMessages(
                 find=partial(stores.conversations.message, thread_id),
-                read_all=partial(stores.conversations.all_messages, thread_id),
+                read_all=partial(stores.conversations.llm_messages, thread_id),
                 chat=chat,
             ),
             outside=deps.web,
             metrics=deps.metrics,
             knowledge=config.knowledge,
-            budget=ToolBudget(check=budget.check, spent=usage_recorder(recorder)),
+            budget=ToolBudget(check=budget.require_budget, spent=build_usage_recorder(recorder)),
             has_unread=has_unread,
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
@@ -302,5 +302,5 @@ async def add_knowledge_to_prompt(
     inputs = await read_inputs()
     told = [str(one.content.get("content")) for one in history if is_from_person(one)]
     question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
-    found = await knowledge.for_prompt(question)
+    found = await knowledge.prompt_block(question)
     return replace(context, prompt=context.prompt.with_knowledge(found))

@@ -14,7 +14,7 @@ RECHECK_SECONDS = 5.0
 GROUP_MAX = 32
 
 
-async def follow(
+async def follow_events(
     run_id: str,
     after: Cursor | None,
     *,

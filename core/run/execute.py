@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from core.context.message_text import for_model, link_rule, sources_of_message
+from core.context.message_text import build_link_rule, format_for_model, sources_of_message
 from core.context.summary import count_turns
 from core.domain.answer_links import hide_links_of_reply
 from core.domain.approval import Approval
@@ -26,16 +26,16 @@ from core.flow.run_flow import RepairHistory, block_steps_of_failed_run, recover
 from core.loop.loop import run_agent
 from core.loop.run_context import RunContext
 from core.observability import set_log_context
-from core.run.agent_config import add_knowledge_to_prompt, build_run_context, load_agent_config, usage_pricer
+from core.run.agent_config import add_knowledge_to_prompt, build_entry_pricer, build_run_context, load_agent_config
 from core.run.deps import RunDeps
 from core.run.finish import (
     DRAWING_TOOL,
+    add_missing_results,
     attach_drawn_pictures,
+    build_delivery_drafts,
     build_run_result,
     check_not_poison,
-    complete_history,
-    delivery_drafts,
-    without_question,
+    turn_question_into_answer,
 )
 from core.run.history_repair import RepairContext, end_open_turns, repair_history
 from core.run.input_reader import InputReader
@@ -95,7 +95,7 @@ async def _execute_loaded(
 ) -> tuple[str, RunEnd]:
     plans = PlansOfRun(deps.stores.plans, lease)
     deps = replace(deps, stores=replace(deps.stores, plans=plans))
-    recorder = RunRecorder(lease, deps.stores.journal, deps.messaging.bus, charge=usage_pricer(deps))
+    recorder = RunRecorder(lease, deps.stores.journal, deps.messaging.bus, charge=build_entry_pricer(deps))
     execution = _Execution(lease, loaded, deps, recorder)
     start = time.monotonic()
     watcher = spawn(execution.watch_for_stop(stop_signal), name=f"stop of {lease.run_id}")
@@ -145,7 +145,7 @@ class _Execution:
         self._replies_left = 0
 
     def end_sandbox_hold(self) -> None:
-        self._machine.end_hold()
+        self._machine.release()
 
     async def watch_for_stop(self, signal: asyncio.Task[None]) -> None:
         """Stops the run once a stop request is stored. The stop signal only triggers an early check of the store."""
@@ -190,7 +190,7 @@ class _Execution:
             self._loaded,
             self._deps,
             self._recorder,
-            sandbox=self._machine.sandbox,
+            sandbox=self._machine.open,
             switch=self._switch,
             take_steering=self._inputs.take_steering,
             reserve=self._inputs.begin_turn,
@@ -199,13 +199,17 @@ class _Execution:
         repair_history = self._mended if self._lease.attempt > 1 else None
         history: Sequence[Message] = self._loaded.history
         while True:
-            self._inputs.remember(history)
+            self._inputs.remember_history(history)
             if not self._is_informed:
                 self._is_informed = True
                 read_inputs = partial(self._deps.stores.journal.read_inputs, self._lease)
                 context = await add_knowledge_to_prompt(context, config.knowledge, history, read_inputs)
             flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
-            played = run_flow(flow, mend=repair_history) if flow else self._looped(context, history, repair_history)
+            played = (
+                run_flow(flow, repair_history=repair_history)
+                if flow
+                else self._looped(context, history, repair_history)
+            )
             ended = await played
             if isinstance(ended, Approval):
                 await self._recorder.suspend_run(ended)
@@ -213,7 +217,7 @@ class _Execution:
                 return
             if ended.status == "stopped":
                 stopped = await self._deps.stores.conversations.run(self._lease.run_id)
-                await self._inputs.take_unread(until=stopped.stopped_until if stopped else None)
+                await self._inputs.store_unread_inputs(until=stopped.stopped_until if stopped else None)
             if DRAWING_TOOL in context.toolbox.tools:
                 await self._recorder.commit()
                 calls = await self._deps.stores.journal.tool_call_records(self._lease.run_id)
@@ -224,7 +228,9 @@ class _Execution:
                 self.state, self.end = ended.status, end
                 return
             # the reply is delivered although the run continues, because the model assumes that users have read it
-            drafts = delivery_drafts(without_question(ended.reply), self._replies_left) if ended.reply else ()
+            drafts = (
+                build_delivery_drafts(turn_question_into_answer(ended.reply), self._replies_left) if ended.reply else ()
+            )
             if drafts:
                 self._recorder.leave_reply(drafts)
                 self._replies_left += 1
@@ -245,8 +251,8 @@ class _Execution:
         sources = join_sources([context.toolbox.sources(), *map(sources_of_message, recent)])
         if not sources.outside:
             return ended
-        sent = [for_model(message, is_native=context.dialect.name == "native") for message in recent]
-        return replace(ended, reply=hide_links_of_reply(reply, link_rule(sent, sources)))
+        sent = [format_for_model(message, is_native=context.dialect.name == "native") for message in recent]
+        return replace(ended, reply=hide_links_of_reply(reply, build_link_rule(sent, sources)))
 
     async def _looped(
         self, context: RunContext, history: Sequence[Message], repair_history: RepairHistory | None
@@ -261,7 +267,7 @@ class _Execution:
         return await run_agent(history, context, turns_done=turns_done)
 
     async def _mended(self, context: RunContext) -> Ended | None:
-        history = await self._deps.stores.conversations.all_messages(self._lease.thread_id)
+        history = await self._deps.stores.conversations.llm_messages(self._lease.thread_id)
         repair = RepairContext(
             dialect=context.dialect,
             toolbox=context.toolbox,
@@ -285,10 +291,10 @@ class _Execution:
         failed = RunFailed(public_message=public_message)
         with suppress(LeaseLost):
             if not self._inputs.has_read:
-                await self._inputs.take_unread()
+                await self._inputs.store_unread_inputs()
             try:
                 run, thread = self._loaded.run, self._loaded.thread
-                await complete_history(self._lease, run, thread, self._deps, self._recorder)
+                await add_missing_results(self._lease, run, thread, self._deps, self._recorder)
             except (LeaseLost, StorageUnavailable):
                 raise
             except Exception:  # the run must end all the same

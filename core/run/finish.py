@@ -31,12 +31,12 @@ def build_run_result(terminal: Terminal, *, earlier_replies: int = 0) -> RunResu
         status=terminal.status,
         finish_reason=terminal.finish_reason,
         reply=terminal.reply,
-        deliveries=delivery_drafts(terminal.reply, earlier_replies) if terminal.reply else (),
+        deliveries=build_delivery_drafts(terminal.reply, earlier_replies) if terminal.reply else (),
         yields_to_input=terminal.status == "completed" and not terminal.message,
     )
 
 
-def without_question(reply: Reply) -> Reply:
+def turn_question_into_answer(reply: Reply) -> Reply:
     """Turns a question into an answer that waits for no reply, because users wrote before the question was posted."""
     if reply.kind in ("answer", "silence"):
         return reply
@@ -57,7 +57,7 @@ def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -
     return replace(ended, reply=replace(reply, attachments=(*reply.attachments, *drawn)))
 
 
-def delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDraft, ...]:
+def build_delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDraft, ...]:
     """Returns the deliveries of the reply's text and one for each attached file. Attached links are added to the text.
     `earlier_replies` is the number of replies that the run has already left."""
     start = earlier_replies * REPLY_ORDINALS
@@ -108,7 +108,7 @@ def check_not_poison(lease: Lease) -> None:
     )
 
 
-async def complete_history(lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder) -> None:
+async def add_missing_results(lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder) -> None:
     """Adds a result for every open tool call of a failed run without running it, so that later runs can continue the
     thread."""
     if lease.deaths > WORKER_DEATHS_MAX + 1:
@@ -120,7 +120,7 @@ async def complete_history(lease: Lease, run: Run, thread: Thread, deps: RunDeps
         run_log=recorder,
         runs_calls=False,
     )
-    history = await deps.stores.conversations.all_messages(run.thread_id)
+    history = await deps.stores.conversations.llm_messages(run.thread_id)
     await repair_history(history, await deps.stores.journal.tool_call_records(run.run_id), repair)
     await recorder.commit()
 

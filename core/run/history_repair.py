@@ -12,7 +12,7 @@ from core.domain.approval import EXPIRED, Approval, Cause, is_one_by_one, needs_
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.domain.messages import REASONING_KEY, Message, ToolCall
-from core.domain.network import opened_hosts
+from core.domain.network import hosts_opened_by
 from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, join_sources, parse_sources
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
@@ -22,7 +22,7 @@ from core.loop.calls import (
     CallOutcome,
     execute_call,
     failed_outcome,
-    needs_look,
+    must_be_seen_by_model,
     record_outcome,
     result_message,
     tool_finished_event,
@@ -76,7 +76,7 @@ async def repair_history(
     for record in records:
         if record.result is not None and record.result.get("success"):
             with suppress(ToolError):  # the tool no longer exists
-                repair.context.opened_hosts.update(opened_hosts(_prepare(record, repair).reach))
+                repair.context.opened_hosts.update(hosts_opened_by(_prepare(record, repair).reach))
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
     reply: Reply | None = None
@@ -207,7 +207,7 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
         outcome = "completed" if record.result.get("success") else "failed"
         sources = parse_sources(record.metadata.get(SOURCES_KEY))
         return CallOutcome(call=call, outcome=outcome, result=record.result, sources=sources)
-    if record.name in ENDING_TOOLS and any(map(needs_look, earlier)):
+    if record.name in ENDING_TOOLS and any(map(must_be_seen_by_model, earlier)):
         return failed_outcome(call, NOT_THE_END)
     if not repair.runs_calls:
         return failed_outcome(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)

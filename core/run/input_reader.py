@@ -11,13 +11,13 @@ from functools import partial
 from core.context.background_messages import (
     BACKGROUND_MESSAGES_MAX,
     BackgroundMessageReader,
-    background_message,
-    known_files,
+    build_background_message,
+    find_known_files,
     listed_files,
     message_line,
     refers_to_files,
 )
-from core.context.message_text import attributed_text, build_user_message, one_line, unread_message
+from core.context.message_text import attribute_text, build_unread_message, build_user_message, one_line
 from core.context.request_tail import PICTURES_MAX
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.budget import PlannedCall, Reservation
@@ -29,9 +29,9 @@ from core.ports import FileSource
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
-from core.tools.pictures import image_context_message
+from core.tools.pictures import build_picture_message
 from core.tools.tool import ThreadChat
-from core.web_access.pictures import IMAGE_BYTES_MAX, prepare_for_model
+from core.web_access.pictures import IMAGE_BYTES_MAX, prepare_picture
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ FILES_AT_ONCE_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uploads:
+class AttachmentDownloads:
     """How attached files are downloaded from the chat platform into the sandbox.
 
     `sources` maps platform names to their downloads. `bytes_max` limits each file. `is_named` returns whether a message
@@ -91,7 +91,7 @@ class InputReader:
         is_chat = self._address.platform in self._deps.chat.histories
         return ThreadChat(read=self.read_chat, fetch_file=self.fetch_file) if is_chat else None
 
-    def remember(self, history: Sequence[Message]) -> None:
+    def remember_history(self, history: Sequence[Message]) -> None:
         """Notes which chat messages the history contains, so that none of them is added as background again."""
         self._background.remember(history, reads_all=not self._knows_authors)
         self._history = history
@@ -134,14 +134,14 @@ class InputReader:
                 break
         return background, {one.input_id: prepared[one.input_id] for one in inputs if one.input_id in prepared}
 
-    async def take_unread(self, *, until: datetime | None = None) -> None:
+    async def store_unread_inputs(self, *, until: datetime | None = None) -> None:
         """Adds the inputs that the run did not read to the history, so that they do not start another run. With
         `until`, adds only those that were sent up to that time."""
         await self._recorder.commit()
         for one in await self._deps.stores.journal.read_inputs(self._lease):
             if until is not None and one.sent_at > until:
                 continue
-            message = unread_message(one, self._lease.run_id)
+            message = build_unread_message(one, self._lease.run_id)
             self._recorder.emit(MessageAdded(message=message))
             self._recorder.mark_inputs_taken([one.input_id])
 
@@ -149,7 +149,7 @@ class InputReader:
         """Returns the thread's messages before the message with this id, as lines of JSON. Raises ToolError."""
         history = self._deps.chat.histories[self._address.platform]
         try:
-            sent_at = history.sent_at(before)
+            sent_at = history.parse_sent_at(before)
             page = await history.read(self._address, before=sent_at, limit=BACKGROUND_MESSAGES_MAX)
         except ValueError:
             raise ToolError(f"{before!r} is no message id: take `message` of the oldest one that you know.") from None
@@ -167,8 +167,8 @@ class InputReader:
         """Stores a file of a chat message in the sandbox. Returns the line that names it. Raises ToolError."""
         if file_id not in self._fetched:
             if file_id not in self._files:
-                history = await self._deps.stores.conversations.all_messages(self._lease.thread_id)
-                self._files = known_files(history) | self._files
+                history = await self._deps.stores.conversations.llm_messages(self._lease.thread_id)
+                self._files = find_known_files(history) | self._files
             file = self._files.get(file_id)
             if file is None:
                 raise ToolError(
@@ -180,8 +180,8 @@ class InputReader:
             self._fetched[file_id] = line
         return self._fetched[file_id]
 
-    def _uploads(self) -> Uploads:
-        return Uploads(
+    def _uploads(self) -> AttachmentDownloads:
+        return AttachmentDownloads(
             sources=self._deps.chat.file_sources,
             platform=self._address.platform,
             bytes_max=self._deps.chat.file_bytes_max,
@@ -192,7 +192,7 @@ class InputReader:
         )
 
     async def _read_background(self, inputs: Sequence[ThreadInput]) -> list[Message]:
-        background = await self._background.listen(self._address, inputs)
+        background = await self._background.read(self._address, inputs)
         if background is None:
             return []
         page = background.page
@@ -207,7 +207,7 @@ class InputReader:
         self._files |= files
         is_asked = any(refers_to_files(one.text, files) for one in inputs)
         wanted = list(files)[-FILES_AT_ONCE_MAX:] if files and is_asked else []
-        message = background_message(
+        message = build_background_message(
             background,
             thread_id=self._lease.thread_id,
             run_id=self._lease.run_id,
@@ -221,7 +221,7 @@ class InputReader:
 
 
 async def prepare_user_messages(
-    one: ThreadInput, run_id: str, machine: ThreadSandbox, taken: set[str], uploads: Uploads
+    thread_input: ThreadInput, run_id: str, sandbox: ThreadSandbox, taken_names: set[str], uploads: AttachmentDownloads
 ) -> tuple[Message, ...]:
     """Stores the input's files in the sandbox. Returns the messages that show pictures, then the user message.
 
@@ -230,38 +230,40 @@ async def prepare_user_messages(
     """
     pictures: list[Message] = []
     files: list[str] = []
-    for file in one.files:
-        known = set(taken)
-        files.append(await store_file(file, taken, machine, uploads))
+    for file in thread_input.files:
+        known = set(taken_names)
+        files.append(await store_file(file, taken_names, sandbox, uploads))
         is_untyped = file.mime_type in ("", "application/octet-stream")
         is_named_picture = is_untyped and file.name.lower().endswith(PICTURE_ENDINGS)
         if (file.mime_type.startswith("image/") or is_named_picture) and len(pictures) < PICTURES_MAX:
             pictures += [
                 shown
-                for name in taken - known
-                if (shown := await _picture(one, run_id, f"{UPLOADS}/{name}", machine)) is not None
+                for name in taken_names - known
+                if (shown := await _picture(thread_input, run_id, f"{UPLOADS}/{name}", sandbox)) is not None
             ]
-    text = "\n".join(line for line in (attributed_text(one), *files) if line)
-    return (*pictures, build_user_message(one, run_id, text))
+    text = "\n".join(line for line in (attribute_text(thread_input), *files) if line)
+    return (*pictures, build_user_message(thread_input, run_id, text))
 
 
 async def _picture(one: ThreadInput, run_id: str, path: str, machine: ThreadSandbox) -> Message | None:
     """Returns the message that shows an attached picture, or None if it cannot be shown."""
     content = bytearray()
     try:
-        sandbox = await machine.sandbox()
+        sandbox = await machine.open()
         async for piece in sandbox.files.read(path, length=IMAGE_BYTES_MAX + 1):
             content += piece
-        picture = await prepare_for_model(bytes(content), name=path)
+        picture = await prepare_picture(bytes(content), name=path)
     except (RunError, ToolError) as error:
         log.info("an attached picture is not shown: %s", error)
         return None
-    return image_context_message(
+    return build_picture_message(
         picture, place=path, original_size=len(content), thread_id=one.thread_id, run_id=run_id
     )
 
 
-async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox, uploads: Uploads) -> str:
+async def store_file(
+    file: IncomingFile, taken_names: set[str], sandbox_of_thread: ThreadSandbox, uploads: AttachmentDownloads
+) -> str:
     """Downloads a file into the sandbox. Returns a line with its path, or with the reason why it is not there."""
     name = file.name
     source = uploads.sources.get(uploads.platform)
@@ -270,18 +272,18 @@ async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox
     remark = ""
     try:
         try:
-            sandbox = await machine.sandbox()
+            sandbox = await sandbox_of_thread.open()
         except SandboxReplaced as replaced:
             remark = f"[{one_line(str(replaced))}]\n"
-            sandbox = await machine.sandbox()
+            sandbox = await sandbox_of_thread.open()
         try:
             entries = await sandbox.files.list(UPLOADS)
         except ToolError:
             entries = ()
         # a file of the same size that no message names may be overwritten: an earlier attempt of the run has stored it
         in_use = (one for one in entries if one.size_bytes != file.size_bytes or uploads.is_named(one.path))
-        name = unique_name(name, taken | {one.path.rpartition("/")[2] for one in in_use})
-        taken.add(name)
+        name = unique_name(name, taken_names | {one.path.rpartition("/")[2] for one in in_use})
+        taken_names.add(name)
         path = f"{UPLOADS}/{name}"
         size = await sandbox.files.write(path, source.open(file, bytes_max=uploads.bytes_max))
     except (RunError, ToolError) as error:

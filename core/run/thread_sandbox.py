@@ -42,7 +42,7 @@ class ThreadSandbox:
         self._may_hold = False
         self._was_used = False
 
-    async def sandbox(self) -> Sandbox:
+    async def open(self) -> Sandbox:
         """Returns the running sandbox, starting it if needed. Raises SandboxUnavailable if it cannot be started."""
         if self._provider is None:
             raise SandboxUnavailable("There is no sandbox on this machine, so commands and files are off.")
@@ -81,10 +81,10 @@ class ThreadSandbox:
         finally:
             await cancel(opening)
 
-    def end_hold(self) -> None:
+    def release(self) -> None:
         """Tells the provider that this run no longer uses the sandbox, so that the provider can save its files."""
         if self._may_hold and self._provider is not None:
-            self._provider.end_hold(self._thread_id)
+            self._provider.release(self._thread_id)
 
     async def interrupt(self) -> None:
         """Kills the commands that run in the sandbox, if this run has used it. Gives up after INTERRUPT_SECONDS."""

@@ -88,7 +88,7 @@ class Worker:
             was_busy = self.is_busy
             await self._slots.acquire()
             try:
-                run_id = (await self._next_in_line() if was_busy else "") or (await self._queue.claim())
+                run_id = (await self._next_in_line() if was_busy else "") or (await self._queue.get())
             except Exception:
                 self._slots.release()
                 self._queue_failed_at = time.monotonic()

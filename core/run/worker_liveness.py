@@ -29,9 +29,9 @@ def new_worker_id() -> str:
     return f"{_machine_prefix()}-{os.getpid()}-{new_id()[-6:]}"
 
 
-def is_from_this_host(name: str) -> bool:
+def is_from_this_host(worker_id: str) -> bool:
     """Whether a worker ID was created on this machine, in this boot or an earlier one."""
-    return name.rsplit("-", 3)[0] == socket.gethostname() and name.count("-") >= 3
+    return worker_id.rsplit("-", 3)[0] == socket.gethostname() and worker_id.count("-") >= 3
 
 
 @asynccontextmanager

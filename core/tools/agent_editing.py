@@ -49,7 +49,7 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
         del context
         if roster is None:
             raise ToolError("Agents cannot be changed here.")
-        agents = await roster.agents()
+        agents = await roster.current_definitions()
         before = agents.get(params.agent_id)
         if not params.prompt:
             if before is not None:
@@ -58,7 +58,7 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
             listed = "\n".join(f"{name}: {one.description}" for name, one in agents.items())
             return f"{missing}The agents:\n{listed}"
         try:
-            draft = await roster.check(_fields(params, before, agents[DEFAULT_AGENT]), params.agent_id)
+            draft = await roster.check_definition(_fields(params, before, agents[DEFAULT_AGENT]), params.agent_id)
         except ConfigurationError as error:
             raise ToolError(f"{error}\nNothing is saved. Correct the draft.") from error
         if not params.save:

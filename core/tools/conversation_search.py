@@ -23,7 +23,9 @@ class SearchConversationParams(BaseModel):
 async def run_search_conversation(params: SearchConversationParams, context: ToolContext) -> str:
     if context.knowledge is None or context.messages is None:
         raise ToolError("This conversation cannot be searched. Use what you are shown of it.")
-    found = await context.knowledge.recall(searchable_messages(await context.messages.read_all()), params.query)
+    found = await context.knowledge.search_messages(
+        searchable_messages(await context.messages.read_all()), params.query
+    )
     return found or "Nothing was said in this conversation before."
 
 

@@ -17,7 +17,7 @@ class SearchKnowledgeParams(BaseModel):
 
 
 async def run_search_knowledge(params: SearchKnowledgeParams, context: ToolContext) -> str:
-    found = await run_knowledge(context).search(params.query)
+    found = await require_knowledge(context).search(params.query)
     return found or "The knowledge base is empty: no documents were added for this agent or thread."
 
 
@@ -28,10 +28,10 @@ class AskDocumentParams(FilePathParams):
 
 
 async def run_ask_document(params: AskDocumentParams, context: ToolContext) -> str:
-    desk = run_knowledge(context)
+    desk = require_knowledge(context)
     files = (await context.sandbox()).files
     try:
-        answer = await desk.answer(params.file_path, files.read(params.file_path), params.question)
+        answer = await desk.answer_from_file(params.file_path, files.read(params.file_path), params.question)
     except DocumentError as error:
         if error.detail.startswith("scanned"):
             raise ToolError(
@@ -43,7 +43,7 @@ async def run_ask_document(params: AskDocumentParams, context: ToolContext) -> s
     return answer.text_for_model()
 
 
-def run_knowledge(context: ToolContext) -> RunKnowledge:
+def require_knowledge(context: ToolContext) -> RunKnowledge:
     """Returns the knowledge base of the run. Raises ToolError if there is none."""
     if context.knowledge is None:
         raise ToolError("There is no knowledge base in this conversation.")

@@ -16,7 +16,7 @@ from core.tools.workspace.file_changes import in_one_piece
 from core.tools.workspace.paths import add_path_to_error, validated_workspace_path, workspace_path
 from core.web_access.download import DownloadLimits, download
 from core.web_access.image_generation import GENERATED_BYTES_MAX
-from core.web_access.pictures import IMAGE_BYTES_MAX, Picture, prepare_for_model
+from core.web_access.pictures import IMAGE_BYTES_MAX, Picture, prepare_picture
 
 _ACCEPT = "image/png,image/jpeg,image/webp,image/gif;q=0.9"
 _LIMITS = DownloadLimits(bytes_max=IMAGE_BYTES_MAX)
@@ -42,7 +42,7 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
         raise add_path_to_error(path, error) from error
 
 
-def image_context_message(picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str) -> Message:
+def build_picture_message(picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str) -> Message:
     """Builds the message that shows a picture to the model in its next requests, as long as the picture is among the
     newest."""
     return Message(
@@ -82,8 +82,8 @@ class SeeParams(BaseModel):
 
 async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
     content = await load_picture(params.file_path, context)
-    picture = await prepare_for_model(content, name=params.file_path)
-    message = image_context_message(
+    picture = await prepare_picture(content, name=params.file_path)
+    message = build_picture_message(
         picture, place=params.file_path, original_size=len(content), thread_id=context.thread_id, run_id=context.run_id
     )
     name = f"{clean_line(params.file_path, 300)} ({picture.width} x {picture.height} pixels)"
@@ -139,11 +139,11 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     given = None
     if params.mode == "edit" and params.image_path is not None:
         edited = await load_picture(params.image_path, context)
-        given = await prepare_for_model(edited, name=params.image_path)
+        given = await prepare_picture(edited, name=params.image_path)
     await context.budget.check()
     content = await image_generator.draw(params.prompt, given, spent=context.budget.spent)
     try:
-        picture = await prepare_for_model(content, name="The picture", bytes_max=GENERATED_BYTES_MAX)
+        picture = await prepare_picture(content, name="The picture", bytes_max=GENERATED_BYTES_MAX)
     except ToolError as error:
         raise ToolError(f"The model of pictures made none that can be used. {error}") from error
     ending = next((kind for start, kind in _ENDINGS.items() if content.startswith(start)), "png")
@@ -152,7 +152,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
         await (await context.sandbox()).files.write(path, in_one_piece(content))
     except ToolError as error:
         raise add_path_to_error(path, error) from error
-    message = image_context_message(
+    message = build_picture_message(
         picture, place=path, original_size=len(content), thread_id=context.thread_id, run_id=context.run_id
     )
     return ToolOutput(

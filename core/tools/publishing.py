@@ -137,7 +137,7 @@ async def run_expose(params: ExposeParams, context: ToolContext) -> ToolOutput:
             " expose_port again."
         ) from error
     stream.close()
-    url = await sandbox.link(params.port) or context.links.port_url(params.port)
+    url = await sandbox.find_port_url(params.port) or context.links.port_url(params.port)
     if url is None:
         raise ToolError("Ports cannot be exposed here. Hand over files or screenshots instead.")
     report = f"Port {params.port} is reachable at {url} as long as the program runs."

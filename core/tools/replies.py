@@ -14,7 +14,7 @@ from core.domain.json import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts
 from core.tools.pictures import is_web_url
 from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput, ToolSet
-from core.tools.workspace.charts import draw_charts
+from core.tools.workspace.charts import render_svg_files
 from core.tools.workspace.paths import workspace_path
 
 
@@ -62,7 +62,7 @@ async def check_attachments(attachments: tuple[str, ...], context: ToolContext) 
                 continue
             if [(entry.path, entry.kind) for entry in entries] != [(workspace_path(path), "file")]:
                 problems.append(f"{path} is not a file")
-        drawn = await draw_charts(sandbox, paths) if not problems else ()
+        drawn = await render_svg_files(sandbox, paths) if not problems else ()
     except RunError:
         return attachments
     if problems:
@@ -174,7 +174,7 @@ async def _refuse_silence(params: NoReplyParams, context: ToolContext) -> ToolOu
     raise ToolError("They addressed you by name: answer them.")
 
 
-def must_reply(toolbox: ToolSet) -> ToolSet:
+def with_refused_silence(toolbox: ToolSet) -> ToolSet:
     """Returns the tools for a request that addressed the agent. `no_reply` refuses every call, but keeps its
     description, because requests to the model must begin the same in all runs of a thread."""
     if no_reply.name not in toolbox.tools:

@@ -18,6 +18,7 @@ from core.domain.schedules import (
     WHEN_CHARACTERS_MAX,
     DueSchedule,
     FiringPlan,
+    InvalidTiming,
     Schedule,
     ScheduleAction,
     ScheduleChange,
@@ -25,8 +26,7 @@ from core.domain.schedules import (
     Timing,
     Trigger,
     When,
-    WrongTime,
-    commands_about,
+    build_commands,
     format_time,
     parse_trigger,
     parse_when,
@@ -87,12 +87,12 @@ class RunSchedules:
     time_zone: str = ""
     known: Sequence[Schedule] = field(default_factory=tuple[Schedule, ...])
 
-    def timing(self, params: ScheduleTaskParams) -> When:
+    def parse_timing(self, params: ScheduleTaskParams) -> When:
         """Returns when the task begins. The result depends only on the call and the request, so the schedule that users
         approved is the one that is armed. Raises ToolError."""
         try:
             trigger = parse_trigger(params.when)
-        except WrongTime as error:
+        except InvalidTiming as error:
             raise ToolError(f"{error} Nothing is scheduled.") from error
         if trigger is None:
             return self._timing(params)
@@ -119,17 +119,17 @@ class RunSchedules:
         before = self._find_known(params.id)
         try:
             timing = parse_when(params.when, now=self.requested_at, time_zone=name)
-        except WrongTime as error:
+        except InvalidTiming as error:
             raise ToolError(f"{error} Nothing is scheduled.") from error
         armed = before.timing if before else None
         if isinstance(armed, Timing) and (armed.rule, armed.time_zone) == (timing.rule, name) and timing.rule:
             timing = armed  # an unchanged rule keeps its next time
-        following, _ = timing.after(datetime.now(UTC))
+        following, _ = timing.first_after(datetime.now(UTC))
         if following is None:
             raise ToolError(f"{format_time(timing.next_local)} has passed. Nothing is scheduled.")
         return following
 
-    def place(self, params: ScheduleTaskParams) -> Address:
+    def target_address(self, params: ScheduleTaskParams) -> Address:
         """Returns the channel for new threads, or this thread. A direct message on Discord has no threads."""
         is_one_thread = self.address.thread_key == "dm"
         return self.address if params.thread == "same" or is_one_thread else replace(self.address, thread_key="")
@@ -138,9 +138,9 @@ class RunSchedules:
         """Returns the id of the schedule that the call changes or creates, so that the card can name it beforehand."""
         return params.id or derive_short_id(self.request_key, params.model_dump_json(exclude_defaults=True))
 
-    def schedule(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
+    def build_schedule(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
         """Returns the schedule that the call describes. Raises ToolError."""
-        timing, place = self.timing(params), self.place(params)
+        timing, place = self.parse_timing(params), self.target_address(params)
         return Schedule(
             schedule_id=self.schedule_id(params),
             address=replace(place, thread_key="") if isinstance(timing, Trigger) else place,
@@ -162,16 +162,16 @@ class RunSchedules:
         whoever approved the call, and only proposed as long as nobody has. Raises ToolError."""
         owner = approved_by or self.requester
         is_armed = approved_by is not None or not self.is_in_chat
-        schedule = replace(self.schedule(params, owner), state="active" if is_armed else "proposed")
+        schedule = replace(self.build_schedule(params, owner), state="active" if is_armed else "proposed")
         is_known = params.id != "" or await self.store.find(schedule.schedule_id) is not None
         if is_known:
-            await self.find(schedule.schedule_id)
+            await self.require_schedule(schedule.schedule_id)
         change: ScheduleChange = "changed" if is_known else "created" if is_armed else "proposed"
         if not await self.store.save(schedule, self.limits, by=owner, change=change):
             raise ToolError(await why_not_saved(self.store, params.id, self.limits))
         return schedule
 
-    async def find(self, schedule_id: str, action: str = "change") -> Schedule:
+    async def require_schedule(self, schedule_id: str, action: str = "change") -> Schedule:
         """Returns a schedule of this channel, or of the requester. Raises ToolError if there is none, or if the tools
         may not do this action with it."""
         found = await self.store.find(schedule_id)
@@ -188,13 +188,13 @@ class RunSchedules:
         known = self._find_known(schedule_id)
         return f"“{single_line(known.task)}” ({known.rule_in_words})" if known else schedule_id
 
-    def question(self, params: ScheduleTaskParams) -> str | None:
+    def approval_headline(self, params: ScheduleTaskParams) -> str | None:
         """Returns the headline of the card, or None in a thread of the HTTP API, where nobody can approve the call."""
-        shown = self.schedule(params, self.requester)
+        shown = self.build_schedule(params, self.requester)
         verb = f"Change the schedule {self._named(params.id)} to" if params.id else "Schedule this"
         return f"{verb}: {shown.headline}" if self.is_in_chat else None
 
-    def card(self, params: ScheduleTaskParams | ChangeScheduleParams) -> str | None:
+    def build_card(self, params: ScheduleTaskParams | ChangeScheduleParams) -> str | None:
         """Returns what users in a chat see of the call before they agree, as Markdown, or None in a thread of the HTTP
         API. Raises ToolError."""
         tools = ToolSet({tool.name: tool for tool in build_schedule_tools(self)})
@@ -207,7 +207,7 @@ class RunSchedules:
             raise ToolError(CARD_TOO_LONG)
         return approval.card
 
-    def change_question(self, params: ChangeScheduleParams) -> str | None:
+    def change_headline(self, params: ChangeScheduleParams) -> str | None:
         if params.action == "pause" or not self.is_in_chat:
             return None
         return f"{params.action.replace('_', ' ').capitalize()} the schedule {self._named(params.id)}"
@@ -240,7 +240,7 @@ def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> 
 def as_resumed_schedule(schedule: Schedule, owner: Person) -> Schedule:
     """Returns the schedule as the owner arms it again, from its next time on. Raises ToolError if there is no next
     time."""
-    following, _ = schedule.timing.after(datetime.now(UTC))
+    following, _ = schedule.timing.first_after(datetime.now(UTC))
     if following is None:
         raise ToolError("Its time has passed.")
     return replace(schedule, state="active", problem="", owner=owner, timing=following, armed_at=datetime.now(UTC))
@@ -280,10 +280,10 @@ async def why_not_saved(store: Schedules, changed_id: str, limits: ScheduleLimit
     found = await store.find(changed_id) if changed_id else None
     if changed_id and found is None:
         return f"`{changed_id}` was deleted just now."
-    return f"`{changed_id}` is armed already." if found and found.state == "active" else too_many(limits)
+    return f"`{changed_id}` is armed already." if found and found.state == "active" else too_many_message(limits)
 
 
-def too_many(limits: ScheduleLimits) -> str:
+def too_many_message(limits: ScheduleLimits) -> str:
     return (
         f"That is one schedule too many: a person may have {limits.per_person}, and a workspace"
         f" {limits.per_workspace}. Delete one first."
@@ -314,7 +314,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
 
     async def run_change_schedule(params: ChangeScheduleParams, context: ToolContext) -> str:
         here = known()
-        schedule = await here.find(params.id, params.action)
+        schedule = await here.require_schedule(params.id, params.action)
         who = context.approved_by or here.requester
         return await change_schedule_by(who, schedule, params.action, here.store, here.limits)
 
@@ -327,10 +327,10 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
             params=ScheduleTaskParams,
             run=run_schedule_task,
             title=lambda params: f"Scheduling “{params.task}”",
-            needs_approval=lambda params: schedules and schedules.question(params),
+            needs_approval=lambda params: schedules and schedules.approval_headline(params),
             in_headline=frozenset({"when", "thread", "time_zone"}),
             is_asked_each_time=True,
-            commands=lambda params: commands_about(schedules.schedule_id(params)) if schedules else {},
+            commands=lambda params: build_commands(schedules.schedule_id(params)) if schedules else {},
             requires=("thread",),
             example={
                 "task": "Post last week's incidents, most severe first.",
@@ -357,7 +357,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
             params=ChangeScheduleParams,
             run=run_change_schedule,
             title=lambda params: f"Changing schedule {params.id}: {params.action.replace('_', ' ')}",
-            needs_approval=lambda params: schedules and schedules.change_question(params),
+            needs_approval=lambda params: schedules and schedules.change_headline(params),
             in_headline=frozenset({"action"}),
             is_asked_each_time=True,
             requires=("thread",),

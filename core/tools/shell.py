@@ -7,7 +7,7 @@ import unicodedata
 from pydantic import BaseModel, Field, field_validator
 
 from core.domain.call_consent import STAYS, Reach
-from core.domain.call_targets import HOST, value_of
+from core.domain.call_targets import HOST, normalize_target
 from core.domain.events import ToolProgressed
 from core.domain.json import JsonObject
 from core.ports import CommandOutput, Shell, ShellSession
@@ -57,7 +57,7 @@ class ExecuteParams(BaseModel):
     def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(value) > HOSTS_MAX:
             raise ValueError(f"a command can have at most {HOSTS_MAX} hosts")
-        if strange := next((host for host in value if not value_of(host).startswith(HOST)), None):
+        if strange := next((host for host in value if not normalize_target(host).startswith(HOST)), None):
             raise ValueError(f"{strange[:100]!r} is not a host such as example.net")
         return value
 

@@ -17,7 +17,7 @@ from core.domain.events import AgentEvent
 from core.domain.json import JsonObject, json_fields
 from core.domain.messages import Message
 from core.domain.plans import PlanStore
-from core.domain.sources import NO_SOURCES, Origin, Sources, read_now
+from core.domain.sources import NO_SOURCES, Origin, Sources, sources_read_now
 from core.domain.threads import Person, Reply, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.observability import NO_METRICS, RunMetrics
@@ -52,7 +52,7 @@ class ThreadLinks:
     port_url: Callable[[int], str | None] = lambda _port: None
     takeover_url: Callable[[], str | None] = lambda: None
 
-    def with_record(self, record: Callable[[str], None]) -> "ThreadLinks":
+    def recording_links_to(self, record: Callable[[str], None]) -> "ThreadLinks":
         """Returns functions that create the same links and record each of them."""
 
         def record_each(create: Callable[P, str | None]) -> Callable[P, str | None]:
@@ -190,7 +190,7 @@ class Tool(Generic[ParamsT]):
     description: str = ""
     described_by: Origin | None = None
 
-    def spec(self) -> ToolSpec:
+    def build_spec(self) -> ToolSpec:
         """Returns the description of the tool that dialects send to the model."""
         return ToolSpec(
             name=self.name,
@@ -209,16 +209,16 @@ class ToolSet:
     specs: Mapping[str, ToolSpec] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
+        object.__setattr__(self, "specs", {name: tool.build_spec() for name, tool in self.tools.items()})
 
     def sources(self, *, besides: Origin | None = None) -> Sources:
         """Returns the sources of the names and descriptions, which the model reads with every request, except the
         source `besides`."""
-        return read_now(
+        return sources_read_now(
             *{tool.described_by for tool in self.tools.values() if tool.described_by not in (None, besides)}
         )
 
-    def only(self, has: Callable[[str], bool]) -> "ToolSet":
+    def filter_names(self, has: Callable[[str], bool]) -> "ToolSet":
         """Returns a tool set that contains only the tools whose names `has` accepts."""
         kept = {name: tool for name, tool in self.tools.items() if has(name)}
         return self if len(kept) == len(self.tools) else ToolSet(kept)
@@ -229,7 +229,7 @@ class ToolSet:
 
     def without(self, missing: Collection[Requirement]) -> "ToolSet":
         """Returns a tool set that contains only the tools that require nothing that is missing."""
-        return self.only(lambda name: set(missing).isdisjoint(self.tools[name].requires))
+        return self.filter_names(lambda name: set(missing).isdisjoint(self.tools[name].requires))
 
     def with_tools(self, more: Iterable[Tool[Any]]) -> "ToolSet":
         """Returns a tool set that also contains `more`. If two tools have the same name, the existing tool is kept.

@@ -20,7 +20,7 @@ from core.domain.json import JsonObject, json_objects
 from core.domain.sources import offer_addresses
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.file_changes import in_one_piece
-from core.web_access.providers import Provider, provider_file
+from core.web_access.providers import Provider, load_provider_endpoints
 
 ResultT = TypeVar("ResultT")
 
@@ -217,7 +217,7 @@ class EndpointsParams(BaseModel):
 async def run_endpoints(params: EndpointsParams, context: ToolContext) -> ToolOutput:
     if context.outside.providers is None:
         raise ToolError("There are no data providers here. Go on without them.")
-    known = provider_file(params.service_name)
+    known = load_provider_endpoints(params.service_name)
     routes: dict[str, JsonValue] = {
         name: {
             "route": name,

@@ -36,7 +36,7 @@ _USED_UP = frozenset((402, 432, 433))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
+class ServiceApi:
     """The HTTP API of a web service. `name` is for messages; `url` has no slash at its end.
 
     `headers` contain the key. `key_remedy` names another possible cause if the key is rejected.
@@ -60,7 +60,7 @@ class ApiRefused(ToolError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ServiceRequest:
     """A request with at most one of `body` (sent as JSON) and `form` (its bytes values are sent as files).
 
     `is_repeatable`: repeating the request after an unclear failure is safe."""
@@ -73,7 +73,7 @@ class Request:
     is_repeatable: bool = True
 
 
-async def request_json(api: Api, request: Request) -> JsonValue:
+async def request_json(api: ServiceApi, request: ServiceRequest) -> JsonValue:
     """Sends a request and returns the response as JSON. Raises ToolError, and ApiRefused if the service refuses."""
     content = await send_request(api, request)
     try:
@@ -86,7 +86,7 @@ async def request_json(api: Api, request: Request) -> JsonValue:
     return answer
 
 
-async def send_request(api: Api, request: Request) -> bytes:
+async def send_request(api: ServiceApi, request: ServiceRequest) -> bytes:
     """Sends a request and returns the body. Retries a temporary failure once, unless the service asks to wait longer.
 
     Raises ToolError.
@@ -113,7 +113,7 @@ class _Failure:
         return self.wait_seconds is not None and self.wait_seconds <= _WAIT_SECONDS_MAX
 
 
-async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
+async def _tried(api: ServiceApi, request: ServiceRequest) -> tuple[_Failure | None, bytes]:
     timeout = ClientTimeout(total=api.seconds_max)
     again = 0.0 if request.is_repeatable else None
     try:
@@ -153,7 +153,7 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
         return _Failure(ToolError(said), again), b""
 
 
-def _failure(response: ClientResponse, content: bytes, api: Api, again: float | None) -> _Failure | None:
+def _failure(response: ClientResponse, content: bytes, api: ServiceApi, again: float | None) -> _Failure | None:
     status, name = response.status, api.name
     if 200 <= status < 300:
         return None

@@ -13,8 +13,8 @@ from pydantic import BaseModel, StringConstraints
 
 from core.domain.errors import ToolError
 from core.domain.json import JsonObject
-from core.web_access.client import Api, ApiRefused, Request, request_json
-from core.web_access.search import parse_answer
+from core.web_access.client import ApiRefused, ServiceApi, ServiceRequest, request_json
+from core.web_access.search import parse_response
 
 FILE_BYTES_MAX = 25 * 1024 * 1024
 """Cloudflare's size limit for one file."""
@@ -72,7 +72,7 @@ class _Answer(BaseModel, Generic[ResultT]):
 class CloudflarePages:
     """Deploys to one Cloudflare account. The headers of `api` contain the token."""
 
-    api: Api
+    api: ServiceApi
     account_id: str
 
     async def deploy(self, project: str, files: Sequence[SiteFile], rules: Mapping[str, bytes]) -> Deployment:
@@ -82,14 +82,14 @@ class CloudflarePages:
         """
         projects = f"/accounts/{self.account_id}/pages/projects"
         try:
-            found = await request_json(self.api, Request(method="GET", path=f"{projects}/{project}"))
+            found = await request_json(self.api, ServiceRequest(method="GET", path=f"{projects}/{project}"))
         except ApiRefused as refused:
             if refused.status != 404:
                 raise
             body: JsonObject = {"name": project, "production_branch": BRANCH}
-            request = Request(method="POST", path=projects, body=body, is_repeatable=False)
+            request = ServiceRequest(method="POST", path=projects, body=body, is_repeatable=False)
             found = await request_json(self.api, request)
-        host = parse_answer(found, _Answer[_Project], self.api).result.subdomain
+        host = parse_response(found, _Answer[_Project], self.api).result.subdomain
         await self._upload(f"{projects}/{project}", files)
         manifest = json.dumps({one.path: one.key for one in files})
         form = {"manifest": manifest, "branch": BRANCH, **rules}
@@ -97,25 +97,27 @@ class CloudflarePages:
         return Deployment(url=f"https://{host}", version_url=version_url)
 
     async def _publish(self, path: str, form: Mapping[str, str | bytes]) -> str:
-        request = Request(method="POST", path=path, form=form, is_repeatable=False)
-        return parse_answer(await request_json(self.api, request), _Answer[_Deployed], self.api).result.url
+        request = ServiceRequest(method="POST", path=path, form=form, is_repeatable=False)
+        return parse_response(await request_json(self.api, request), _Answer[_Deployed], self.api).result.url
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> None:
         """Uploads the files that Cloudflare does not have yet."""
-        told = await request_json(self.api, Request(method="GET", path=f"{project_path}/upload-token"))
-        token = parse_answer(told, _Answer[_Token], self.api).result.jwt
+        told = await request_json(self.api, ServiceRequest(method="GET", path=f"{project_path}/upload-token"))
+        token = parse_response(told, _Answer[_Token], self.api).result.jwt
         api = replace(self.api, headers={"Authorization": f"Bearer {token}"})
         by_key = {one.key: one for one in files}
         hashes: JsonObject = {"hashes": [*by_key]}
-        missing = parse_answer(
-            await request_json(api, Request(method="POST", path="/pages/assets/check-missing", body=hashes)),
+        missing = parse_response(
+            await request_json(api, ServiceRequest(method="POST", path="/pages/assets/check-missing", body=hashes)),
             _Answer[list[str]],
             api,
         ).result
         wanted = [by_key[key] for key in dict.fromkeys(missing) if key in by_key]
         for batch in _batches(wanted):
-            await request_json(api, Request(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)]))
-        await request_json(api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes))
+            await request_json(
+                api, ServiceRequest(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)])
+            )
+        await request_json(api, ServiceRequest(method="POST", path="/pages/assets/upsert-hashes", body=hashes))
 
 
 def _batches(files: Sequence[SiteFile]) -> Iterator[list[SiteFile]]:

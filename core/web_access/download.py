@@ -24,7 +24,7 @@ from yarl import URL
 
 from core.domain.errors import ToolError
 from core.failpoints import Failpoint
-from core.web_access.guard import AddressGuard, RefusedAddress, web_url
+from core.web_access.guard import AddressGuard, RefusedAddress, parse_web_url
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ async def download(
 ) -> Download:
     """Fetches a URL. Raises ToolError with a message for the model if it fails."""
     limits = limits or DownloadLimits()
-    url = web_url(address)
+    url = parse_web_url(address)
     try:
         with _DOWNLOAD:
             # a session that shares no cookies or connections with other fetches
@@ -76,7 +76,7 @@ async def download(
                         found = await _asked(session, guard, url, accept, limits)
                         if isinstance(found, Download):
                             return found
-                        url = web_url(str(url.join(URL(found))))
+                        url = parse_web_url(str(url.join(URL(found))))
                     except TimeoutError:
                         raise  # the overall timeout; `except OSError` below would catch it
                     except (ClientError, OSError, ValueError) as error:

@@ -41,7 +41,7 @@ class RefusedAddress(OSError):
         super().__init__(errno.EACCES, "not an address of the public internet")
 
 
-def is_refused(address: IPAddress | str) -> bool:
+def is_refused_address(address: IPAddress | str) -> bool:
     """Returns whether connections to the address are refused, because it is invalid or not an ordinary public address.
 
     Refused are this machine, its network, metadata services, multicast, reserved ranges, and the IPv6 forms of these
@@ -52,15 +52,15 @@ def is_refused(address: IPAddress | str) -> bool:
     except ValueError:
         return True
     if isinstance(known, IPv6Address):
-        if (plain := reached_address(known)) != known:
-            return is_refused(plain)
+        if (plain := unmapped_address(known)) != known:
+            return is_refused_address(plain)
         if known not in _GLOBAL_6 or any(known in one for one in _REFUSED_6):
             return True
         return not known.is_global
     return not known.is_global or known.is_multicast or any(known in one for one in _REFUSED_4)
 
 
-def reached_address(address: IPAddress) -> IPAddress:
+def unmapped_address(address: IPAddress) -> IPAddress:
     """Returns the IPv4 address that an IPv6 address leads to (mapped or NAT64), or else the address itself."""
     if isinstance(address, IPv4Address):
         return address
@@ -118,9 +118,9 @@ class AddressGuard:
     def permits(self, address: str, port: int) -> bool:
         if (address, port) in self.allowed:
             return True
-        if is_refused(address):
+        if is_refused_address(address):
             return False
-        target = reached_address(ip_address(address))
+        target = unmapped_address(ip_address(address))
         return not any(target in network for network in self.refused) and not self.is_own(target)
 
     def connector(self) -> TCPConnector:
@@ -144,14 +144,14 @@ class AddressGuard:
         if self.proxy is None:
             return url, {}
         host = url.host or ""
-        (address, *_) = await self.addresses(host, url.port or 0)
+        (address, *_) = await self.resolve_host(host, url.port or 0)
         name = {hdrs.HOST: url.authority}
         if url.scheme == "http":  # such a request goes to the proxy itself
             return url.with_host(address), {"proxy": self.proxy.url, "headers": {**name, **self.proxy.headers}}
         tunnel = {"proxy": self.proxy.url, "proxy_headers": self.proxy.headers, "server_hostname": host}
         return url.with_host(address), {**tunnel, "headers": name}
 
-    async def addresses(self, host: str, port: int, slots: Semaphore | None = None) -> tuple[str, ...]:
+    async def resolve_host(self, host: str, port: int, slots: Semaphore | None = None) -> tuple[str, ...]:
         """Resolves the host and returns its permitted addresses. Connect to these; do not resolve the name again.
 
         A lookup occupies one of the `slots` until its thread has ended, even if the caller no longer waits. Raises
@@ -167,7 +167,7 @@ class AddressGuard:
         return permitted
 
 
-def web_url(text: str) -> URL:
+def parse_web_url(text: str) -> URL:
     """Parses the URL of a page. Raises ToolError unless it is http or https without credentials."""
     try:
         url = URL(text.strip())

@@ -13,10 +13,10 @@ from core.domain.errors import DocumentError, ToolError
 from core.domain.json import JsonObject
 from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.parser_process import parse_document, run_in_child
-from core.web_access.client import Api, ApiRefused, Request, request_json
+from core.web_access.client import ApiRefused, ServiceApi, ServiceRequest, request_json
 from core.web_access.download import Download, DownloadLimits, download
-from core.web_access.guard import AddressGuard, RefusedAddress, web_url
-from core.web_access.search import Text, parse_answer
+from core.web_access.guard import AddressGuard, RefusedAddress, parse_web_url
+from core.web_access.search import Text, parse_response
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _NO_TEXT = re.compile(r"(image|audio|video|font)/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class WebPage:
     """A web page as Markdown. `url` is its address after redirects."""
 
     url: str
@@ -41,7 +41,7 @@ class Page:
 class PageReader(Protocol):
     """Reads web pages."""
 
-    async def read(self, address: str) -> Page:
+    async def read(self, address: str) -> WebPage:
         """Returns the page at the address. Raises ToolError with a message for the model."""
         ...
 
@@ -68,13 +68,13 @@ class Firecrawl:
     Checks the address first, because a self-hosted Firecrawl may reach private networks.
     """
 
-    api: Api
+    api: ServiceApi
     guard: AddressGuard
 
-    async def read(self, address: str) -> Page:
-        url = web_url(address)
+    async def read(self, address: str) -> WebPage:
+        url = parse_web_url(address)
         try:
-            await self.guard.addresses(url.host or "", url.port or 0)
+            await self.guard.resolve_host(url.host or "", url.port or 0)
         except RefusedAddress as error:
             raise ToolError(
                 f"{url} is not on the public internet, and nothing else is opened. Use a public address."
@@ -82,20 +82,20 @@ class Firecrawl:
         except (OSError, UnicodeError) as error:
             raise ToolError(f"The host {url.host} is not known. Check how it is written.") from error
         body: JsonObject = {"url": str(url), "formats": ["markdown"], "onlyMainContent": True}
-        request = Request(method="POST", path="/v2/scrape", body=body)
+        request = ServiceRequest(method="POST", path="/v2/scrape", body=body)
         try:
             told = await request_json(self.api, request)
         except ApiRefused as refused:
             if refused.status != 404:
                 raise
             # older self-hosted versions of Firecrawl have only this endpoint
-            told = await request_json(self.api, Request(method="POST", path="/v1/scrape", body=body))
-        answer = parse_answer(told, _FirecrawlAnswer, self.api)
+            told = await request_json(self.api, ServiceRequest(method="POST", path="/v1/scrape", body=body))
+        answer = parse_response(told, _FirecrawlAnswer, self.api)
         if not answer.success or answer.data is None or not answer.data.markdown.strip():
             raise ToolError(f"{url} could not be read. Use another source, or the browser.")
         metadata = answer.data.metadata
         title = metadata.title if isinstance(metadata.title, str) else " ".join(metadata.title)
-        return Page(url=metadata.source_url or str(url), title=title, text=answer.data.markdown)
+        return WebPage(url=metadata.source_url or str(url), title=title, text=answer.data.markdown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class LocalReader:
     guard: AddressGuard
     limits: ParseLimits = CHILD_LIMITS
 
-    async def read(self, address: str) -> Page:
+    async def read(self, address: str) -> WebPage:
         fetched = await download(address, self.guard, accept=_ACCEPT, limits=PAGE_LIMITS)
         if fetched.content_type in _HTML:
             page = await _page(fetched, self.limits)
@@ -121,7 +121,7 @@ class LocalReader:
             except DocumentError as error:
                 raise ToolError(f"{fetched.url}: {error}") from error
             text = "\n\n".join(page.text for page in document.pages)
-            page = Page(url=fetched.url, title=document.title or name, text=text)
+            page = WebPage(url=fetched.url, title=document.title or name, text=text)
         if not page.text.strip():
             raise ToolError(
                 f"There is no text in {fetched.url}; perhaps it is made by scripts. Open it in the browser, or use"
@@ -135,7 +135,7 @@ class _Read(BaseModel):
     text: str
 
 
-async def _page(fetched: Download, limits: ParseLimits) -> Page:
+async def _page(fetched: Download, limits: ParseLimits) -> WebPage:
     try:
         output = await run_in_child(
             "core.web_access.page_and_picture_child",
@@ -149,4 +149,4 @@ async def _page(fetched: Download, limits: ParseLimits) -> Page:
         log.warning("a page cannot be read: %s", error)
         reason = "" if isinstance(error, ValidationError) else f" {error}"
         raise ToolError(f"{fetched.url} cannot be read.{reason} Use another source, or the browser.") from error
-    return Page(url=fetched.url, title=" ".join(read.title.split()), text=read.text)
+    return WebPage(url=fetched.url, title=" ".join(read.title.split()), text=read.text)

@@ -42,7 +42,7 @@ class _Head(BaseModel):
     height: int = Field(default=0, ge=0, le=SIDE_PIXELS_MAX)
 
 
-async def prepare_for_model(content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX) -> Picture:
+async def prepare_picture(content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX) -> Picture:
     """Converts a picture for a model. Raises ToolError with the picture's `name` in its message."""
     if len(content) > bytes_max:
         raise ToolError(f"{name} is larger than {bytes_max // 1_000_000} MB; make it smaller with a program first.")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationE
 
 from core.domain.errors import ToolError
 from core.domain.json import JsonObject
-from core.web_access.client import Api, Request, request_json, send_request
+from core.web_access.client import ServiceApi, ServiceRequest, request_json, send_request
 
 TAVILY_RESULTS_MAX = 20
 _IMAGES_MAX = 10
@@ -79,7 +79,7 @@ class _TavilyAnswer(BaseModel):
 class Tavily:
     """Search with Tavily's API."""
 
-    api: Api
+    api: ServiceApi
 
     async def search(self, query: str, *, results_max: int, after: Day = None, before: Day = None) -> SearchResults:
         started = time.monotonic()
@@ -92,8 +92,8 @@ class Tavily:
             "include_images": True,
             **{name: day.isoformat() for name, day in days.items() if day},
         }
-        request = Request(method="POST", path="/search", body=body)
-        answer = parse_answer(await request_json(self.api, request), _TavilyAnswer, self.api)
+        request = ServiceRequest(method="POST", path="/search", body=body)
+        answer = parse_response(await request_json(self.api, request), _TavilyAnswer, self.api)
         seconds = answer.response_time
         plain = (one if isinstance(one, str) else one.url for one in answer.images)
         return SearchResults(
@@ -108,7 +108,7 @@ class Tavily:
         )
 
 
-def parse_answer(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:
+def parse_response(answer: object, shape: type[ShapeT], api: ServiceApi) -> ShapeT:
     """Validates a service's response as a `shape`. Raises ToolError if it does not fit."""
     try:
         return shape.model_validate(answer)
@@ -133,11 +133,11 @@ class KeylessSearch:
     """Searches with DuckDuckGo's page for browsers without scripts. It returns no direct answer and no images, and the
     scores follow the order of the results."""
 
-    api: Api
+    api: ServiceApi
 
     async def search(self, query: str, *, results_max: int, after: Day = None, before: Day = None) -> SearchResults:
         started = time.monotonic()
-        request = Request(method="GET", path="/", query={"q": query})
+        request = ServiceRequest(method="GET", path="/", query={"q": query})
         page = (await send_request(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
         # links of class `result__a` with texts of class `result__snippet`, in linear time even for a hostile page
         found: list[SearchHit] = []

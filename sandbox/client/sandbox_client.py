@@ -106,7 +106,7 @@ class SandboxClient:
                 raise
         return stream
 
-    async def link(self, port: int) -> str | None:
+    async def find_port_url(self, port: int) -> str | None:
         return await self._link(port) if self._link else None
 
     async def interrupt(self) -> None:

@@ -38,7 +38,7 @@ class DockerCommands:
         """Returns the name of the container and of the volume with its files. Docker accepts every thread id."""
         return f"threadhand-{hashlib.sha256(self.home.encode()).hexdigest()[:12]}-{thread_id}"
 
-    def labels(self, thread_id: str) -> list[str]:
+    def label_options(self, thread_id: str) -> list[str]:
         return ["--label", f"{HOME_LABEL}={self.home}", "--label", f"{THREAD_LABEL}={thread_id}"]
 
     def hardening_flags(self) -> list[str]:
@@ -66,7 +66,7 @@ class DockerCommands:
         ]  # fmt: skip
 
     def create_volume(self, thread_id: str) -> list[str]:
-        return ["volume", "create", *self.labels(thread_id), self.name(thread_id)]
+        return ["volume", "create", *self.label_options(thread_id), self.name(thread_id)]
 
     def chown_volume(self, thread_id: str) -> list[str]:
         """Returns the command that makes the sandbox user the owner of the volume, because Docker creates volumes as
@@ -79,7 +79,7 @@ class DockerCommands:
     def start(self, thread_id: str) -> list[str]:
         environment = [part for name, value in ENVIRONMENT.items() for part in ("--env", f"{name}={value}")]
         return [
-            "run", "--detach", "--name", self.name(thread_id), *self.labels(thread_id), *self.hardening_flags(),
+            "run", "--detach", "--name", self.name(thread_id), *self.label_options(thread_id), *self.hardening_flags(),
             *environment, "--user", USER, *self._mount(thread_id), "--workdir", WORKSPACE,
             "--entrypoint", "sleep", self.image, "2147483647",
         ]  # fmt: skip

@@ -106,7 +106,7 @@ class DockerSandboxProvider:
             self.lifecycle.raise_pending_notice(thread_id)
         return sandbox
 
-    def end_hold(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

@@ -52,7 +52,7 @@ class CapturedOutput:
         self.bytes_before_input = 0
         self.sought: Sought | None = None
 
-    def seek(self, text: bytes, on_found: Callable[[], None]) -> bool:
+    def call_when_printed(self, text: bytes, on_found: Callable[[], None]) -> bool:
         """Returns whether the text was printed since the last input. If not, calls `on_found` once it is printed,
         unless another text is searched for by then."""
         self.sought = None if text in self._end(self.total_bytes - self.bytes_before_input) else (text, on_found)
@@ -111,7 +111,7 @@ class CapturedOutput:
             os.close(self._file)
             self._file = None
 
-    def release(self) -> None:
+    def free_memory(self) -> None:
         """Keeps only the file, and frees the memory."""
         self._head.clear()
         self._tail.clear()

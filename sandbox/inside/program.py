@@ -33,7 +33,7 @@ class Program:
         self._loop = loop
         self._host = host
         self._sessions = ShellSessions(loop, root, state_folder, float(settings["command_seconds_max"]))
-        self._files = FileOperations(loop, root, self._sessions.refuse_stale)
+        self._files = FileOperations(loop, root, self._sessions.refuse_stale_fence)
         self._browser_parts = (loop, root, state_folder)
         self.find_browser: Callable[[], dict[str, str] | None] = lambda: settings.get("browser")
         self._browser_proxy: dict[str, str] = {}

@@ -49,7 +49,7 @@ class ShellSessions:
 
     def execute(self, call: Call) -> None:
         request = call.request
-        self.refuse_stale(call)
+        self.refuse_stale_fence(call)
         session, text = str(request["session"]).partition("#")[0], str(request["command"])
         if len(text) > COMMAND_BYTES_MAX or "\0" in text:
             raise CallError("The command is too long or contains NUL; put it in a file first.")
@@ -83,14 +83,14 @@ class ShellSessions:
 
     def keep_running(self, call: Call) -> None:
         """Marks a command as left in the background, so that a higher fence does not end it."""
-        self.refuse_stale(call)
+        self.refuse_stale_fence(call)
         command = self._newest.get(str(call.request["session"]))
         if command is not None:
             command.is_kept = True
         call.answer({})
 
     def type_text(self, call: Call) -> None:
-        self.refuse_stale(call)
+        self.refuse_stale_fence(call)
         command = self._known(call.request)
         if not command.is_running:
             raise CallError("No command is running in this session that could read input.")
@@ -107,7 +107,7 @@ class ShellSessions:
 
     def terminate(self, call: Call) -> None:
         """Kills the command and everything that earlier commands of the same name have left running."""
-        self.refuse_stale(call)
+        self.refuse_stale_fence(call)
         name = self._known(call.request).name
         self._kill([command for command in self._living if command.name == name])
         del self._newest[name]
@@ -132,10 +132,10 @@ class ShellSessions:
         )
 
     def interrupt(self, call: Call) -> None:
-        self.refuse_stale(call)
+        self.refuse_stale_fence(call)
         self.interrupt_all(lambda: call.answer({}))
 
-    def refuse_stale(self, call: Call) -> None:
+    def refuse_stale_fence(self, call: Call) -> None:
         """Refuses a call of a run that has lost the sandbox to a newer one."""
         if int(call.request["fence"]) < self.fence:
             raise CallError("Another run uses this sandbox now.", "stale")
@@ -202,7 +202,7 @@ class ShellSessions:
             raise
         earlier = self._newest.pop(name, None)
         if earlier is not None:
-            earlier.output.release()
+            earlier.output.free_memory()
         self._newest[name] = command
         ended = [one for one, command in self._newest.items() if not command.is_running]
         for one in ended[: max(0, len(self._newest) - SESSIONS_MAX)]:
@@ -226,7 +226,7 @@ class ShellSessions:
         processes.kill_processes_of({command.pid: command.mark for command in commands})
         self._living = [command for command in self._living if command not in commands]
         for command in commands:
-            command.end_killed()
+            command.finish_killed()
 
     def _end_exited(self) -> None:
         for command in self._living:
@@ -267,7 +267,7 @@ class ShellSessions:
                 command.on_end.remove(answer)  # the command still runs
             call.answer({**self._answer(command, call.request.get("end_bytes")), "is_found": is_found})
 
-        is_found = bool(until) and command.output.seek(until, lambda: answer(is_found=True))
+        is_found = bool(until) and command.output.call_when_printed(until, lambda: answer(is_found=True))
         if is_found or not command.is_running or timeout_seconds <= 0:
             answer(is_found=is_found)
             return

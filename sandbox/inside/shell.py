@@ -100,7 +100,7 @@ class Shell:
             os.makedirs(files.folder, mode=0o700, exist_ok=True)
             write_file(f"{self.path}.state", state.text)
         except OSError as error:
-            raise refused(error) from None
+            raise command_refused(error) from None
         self.pid, self.terminal, self._script = processes.start_bash(root, prelude, self.mark)
 
     def fits(self, state: SessionState) -> bool:
@@ -118,7 +118,7 @@ class Shell:
             write_file(f"{self.path}.sh", text.encode("utf-8", "surrogateescape") + b"\n")
             os.write(self._script, os.fsencode(script))
         except OSError as error:
-            raise refused(error) from None
+            raise command_refused(error) from None
         finally:
             os.close(self._script)
 
@@ -135,7 +135,7 @@ class Shell:
             remove(f"{self.path}.{ending}")
 
 
-def refused(error: OSError) -> CallError:
+def command_refused(error: OSError) -> CallError:
     return CallError(f"The sandbox cannot take the command: {error.strerror}.")
 
 
@@ -187,7 +187,7 @@ class Command:
             self._late = self._loop.call_later(LATE_SECONDS, self._end)
             self._read()  # nothing is late at the end of the terminal
 
-    def end_killed(self) -> None:
+    def finish_killed(self) -> None:
         """Called when all processes of the command were killed."""
         if self.is_running:
             # a child that was forked just now has no session and no mark by which it could be found

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from core.web_access.guard import AddressGuard, IPAddress, reached_address
+from core.web_access.guard import AddressGuard, IPAddress, unmapped_address
 
 GIBIBYTE = 1 << 30
 NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
@@ -41,7 +41,7 @@ class EgressPolicy:
             return False
         return any(_covers(entry, host) for entry in self.allowed)
 
-    def names(self, host: str) -> bool:
+    def is_named(self, host: str) -> bool:
         """Returns whether the operator has named the host, or the host only distributes packages."""
         return host in PACKAGE_HOSTS or any(_covers(entry, host) for entry in self.allowed if entry != "*")
 
@@ -94,7 +94,7 @@ def parse_egress_policy(setting: str) -> EgressPolicy:
 def parse_address(entry: str) -> IPAddress | None:
     """Returns the address that connections to the entry go to, or None if the entry is a name."""
     with suppress(ValueError):
-        return reached_address(ip_address(entry))
+        return unmapped_address(ip_address(entry))
 
 
 def _covers(entry: str, host: str) -> bool:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from core.domain.call_targets import value_of
+from core.domain.call_targets import normalize_target
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
@@ -260,7 +260,7 @@ class EgressProxy:
         if request.port in MAIL_PORTS or not self._egress.policy.permits(host):
             raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
         address = f"https://[{host}]" if ":" in host else f"https://{host}"
-        if hosts is None or self._egress.policy.names(host) or value_of(address) in hosts:
+        if hosts is None or self._egress.policy.is_named(host) or normalize_target(address) in hosts:
             return
         is_public = "." in host if parse_address(host) is None else self._egress.guard.permits(host, request.port)
         if not is_public:
@@ -296,7 +296,7 @@ class EgressProxy:
         host, port = request.host, request.port
         try:
             async with asyncio.timeout(self._egress.limits.connect_seconds):
-                found = await self._egress.guard.addresses(host, port, self._resolving)
+                found = await self._egress.guard.resolve_host(host, port, self._resolving)
                 addresses = [one for one in found if self._egress.policy.permits_address(one)]
                 if not addresses:
                     raise RefusedRequest(403, NOT_ALLOWED.format(host=host))

@@ -98,21 +98,21 @@ def open_memory_file(content: bytes, stack: ExitStack) -> int:
     return descriptor
 
 
-def write_bwrap_arguments(plan: JailConfig, stack: ExitStack) -> tuple[int, list[int]]:
+def write_bwrap_arguments(config: JailConfig, stack: ExitStack) -> tuple[int, list[int]]:
     """Returns the descriptor for `--args`, and all descriptors that bwrap must inherit.
 
     Arguments on the command line would be visible inside the jail."""
     descriptors: list[int] = []
     made: list[str] = []
     files = dict(GENERATED_FILES)
-    if plan.toolbox is not None:
+    if config.toolbox is not None:
         files[f"{PYTHON_FOLDER}/sitecustomize.py"] = PYTHON_START
     for path, content in files.items():
         descriptors.append(open_memory_file(content.encode(), stack))
         made += ["--perms", "0444", "--ro-bind-data", str(descriptors[-1]), path]
     descriptors.append(open_memory_file(seccomp.build_filter(platform.machine()), stack))
-    environment = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if plan.has_proxy else {})}
-    flags = [*isolation_flags(environment), *system_flags(), *made, *_prepare_folder(plan)]
+    environment = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if config.has_proxy else {})}
+    flags = [*isolation_flags(environment), *system_flags(), *made, *_prepare_folder(config)]
     flags += ["--seccomp", str(descriptors[-1]), "--remount-ro", "/"]
     descriptors.append(open_memory_file("\0".join(flags).encode() + b"\0", stack))
     return descriptors[-1], descriptors
@@ -176,7 +176,7 @@ class Jail:
     connection: Connection
     workspace: Workspace
     cgroups: Cgroups | None
-    gateway: EgressProxy | None = None
+    egress_proxy: EgressProxy | None = None
     cgroup: Cgroup | None = None
 
     @property
@@ -196,15 +196,15 @@ class Jail:
 
     @property
     def has_fetched(self) -> bool:
-        return self.gateway is not None and self.gateway.has_connected
+        return self.egress_proxy is not None and self.egress_proxy.has_connected
 
     @property
     def has_cgroup(self) -> bool:
         return self.cgroup is not None
 
     async def on_hello(self) -> None:
-        if self.gateway is not None:
-            self.gateway.start()
+        if self.egress_proxy is not None:
+            self.egress_proxy.start()
         if self.cgroups is not None:
             # the kernel moves a process between groups in some ten milliseconds
             add = self.cgroups.add_process
@@ -219,8 +219,8 @@ class Jail:
                 self.process.kill()
                 await _wait_until(lambda: self.process.poll() is not None)
             await self.connection.close()
-            if self.gateway is not None:
-                await self.gateway.close()
+            if self.egress_proxy is not None:
+                await self.egress_proxy.close()
             # the outer bubblewrap may end before its init does
             await _wait_until(lambda: not any(map(is_alive, inits)))
             if self.cgroup is not None:
@@ -257,7 +257,7 @@ async def _wait_until(is_so: Callable[[], bool]) -> bool:
 
 async def start_jail(
     executable: Path,
-    plan: JailConfig,
+    config: JailConfig,
     workspace: Workspace,
     *,
     drops_user: bool,
@@ -273,7 +273,7 @@ async def start_jail(
         if gateway is not None:
             undoing.callback(gateway.close_sockets)
         with theirs:
-            process = _spawn_jail(executable, plan, workspace.uid, drops_user, theirs, gateway)
+            process = _spawn_jail(executable, config, workspace.uid, drops_user, theirs, gateway)
         undoing.callback(process.kill)
         reader, writer = await asyncio.open_connection(sock=ours, limit=STREAM_BYTES)
         undoing.pop_all()

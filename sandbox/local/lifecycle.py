@@ -58,7 +58,7 @@ class WorkspaceArchiver:
     `plan` returns the configuration of a jail for a workspace's folder."""
 
     executable: Path
-    plan: Callable[[Path], JailConfig]
+    config_for: Callable[[Path], JailConfig]
     drops_user: bool
 
     async def pack(self, workspace: Workspace) -> None:
@@ -99,7 +99,7 @@ class WorkspaceArchiver:
             workspace.archive.unlink()
 
     async def _run(self, what: Literal["pack", "unpack"], folder: Path, uid: int, descriptor: int) -> int:
-        plan = self.plan(folder)
+        plan = self.config_for(folder)
         limits = {"RLIMIT_AS": MEMORY_BYTES, "RLIMIT_FSIZE": plan.limits.workspace_bytes}
         with ExitStack() as stack:
             arguments_fd, descriptors = jail.write_bwrap_arguments(plan, stack)
@@ -148,7 +148,7 @@ class JailLifecycle(IdleSandboxes):
             await packer.unpack(workspace)
         except CorruptArchive:
             log.exception("the archive of thread %s is corrupt; it is kept for the operator", thread_id)
-            await asyncio.to_thread(workspace.reset)
+            await asyncio.to_thread(workspace.set_archive_aside)
             self.notices[thread_id] = FILES_LOST
         except (ArchiveFailed, OSError) as error:
             raise SandboxUnavailable(NOT_RESTORED, detail=f"{thread_id}: {error}") from error
@@ -175,7 +175,7 @@ class JailLifecycle(IdleSandboxes):
         return due
 
     async def _archive(self, thread_id: str) -> None:
-        async with self._machines.hold_stopped(thread_id) as is_stopped:
+        async with self._machines.keep_stopped(thread_id) as is_stopped:
             if not is_stopped:
                 return
             try:

@@ -42,11 +42,11 @@ class ProbeResult:
     installed: frozenset[str] = frozenset()
 
 
-def try_jail(executable: Path, plan: JailConfig, *, uid: int, drops_user: bool) -> ProbeResult:
+def try_jail(executable: Path, config: JailConfig, *, uid: int, drops_user: bool) -> ProbeResult:
     """Runs the configured Python once in a jail with all flags. Blocks for about 50 ms."""
     opening = f"open('{jail.PROGRAM_FOLDER}/agent.py').close()"
-    command = [str(plan.python), "-I", "-S", "-c", opening]
-    return _run_in_jail(command, executable, plan, uid, drops_user)
+    command = [str(config.python), "-I", "-S", "-c", opening]
+    return _run_in_jail(command, executable, config, uid, drops_user)
 
 
 def try_toolbox(

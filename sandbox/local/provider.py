@@ -116,8 +116,8 @@ class LocalSandboxProvider:
             self.lifecycle.raise_pending_notice(thread_id)
         return sandbox
 
-    def end_hold(self, thread_id: str) -> None:
-        self._machines.end_hold(thread_id)  # its files are saved as they are written
+    def release(self, thread_id: str) -> None:
+        self._machines.release(thread_id)  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
         await self._shared_access.stop(thread_id)
@@ -207,7 +207,7 @@ class LocalSandboxProvider:
         jail_programs = await self._require_programs()
         return WorkspaceArchiver(
             executable=jail_programs.bwrap,
-            plan=lambda folder: replace(self._plan(jail_programs, folder), has_proxy=False),
+            config_for=lambda folder: replace(self._plan(jail_programs, folder), has_proxy=False),
             drops_user=self._drops_user,
         )
 

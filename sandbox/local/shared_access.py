@@ -78,7 +78,7 @@ class SharedAccess:
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         """Like `RunningSandboxes.open`. Raises LeaseLost if a newer run has used the sandbox."""
         check_thread_id(thread_id)
-        self.claim_fence(thread_id, fence)
+        self.record_fence(thread_id, fence)
         return await self._machines.open(thread_id, fence=fence)
 
     async def start(
@@ -105,7 +105,7 @@ class SharedAccess:
         await self._machines.stop(thread_id)
         await self.stop_elsewhere(thread_id)
 
-    def claim_fence(self, thread_id: str, fence: int) -> None:
+    def record_fence(self, thread_id: str, fence: int) -> None:
         """Records that the run with this fence uses the sandbox. Raises LeaseLost if a newer run has used it."""
         if fence <= self._fences.get(thread_id, 0):
             return
@@ -225,12 +225,12 @@ class SharedAccess:
 
             def is_newest(fence: int) -> bool:
                 try:
-                    self.claim_fence(thread_id, fence)
+                    self.record_fence(thread_id, fence)
                 except LeaseLost:
                     return False
                 return fence >= self._fences.get(thread_id, 0)
 
-            await ClientRelay(machine.connection, writer, is_newest).play(reader)
+            await ClientRelay(machine.connection, writer, is_newest).run(reader)
         except (asyncio.IncompleteReadError, OSError, ValueError, SandboxUnavailable) as error:
             log.debug("a client left a sandbox: %s", error)
         finally:
@@ -263,7 +263,7 @@ class ClientRelay:
         self._fence = 0
         self._channels: dict[int, int] = {}
 
-    async def play(self, reader: asyncio.StreamReader) -> None:
+    async def run(self, reader: asyncio.StreamReader) -> None:
         """Runs until the client leaves or the sandbox ends. Raises IncompleteReadError, OSError, ValueError and
         SandboxUnavailable."""
         self._writer.write(protocol.encode_json_frame(protocol.HELLO, 0, {"protocol": protocol.PROTOCOL_VERSION}))

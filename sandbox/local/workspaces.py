@@ -73,7 +73,7 @@ class Workspace:
         self.path.rename(gone)
         delete_folder(gone)
 
-    def reset(self) -> None:
+    def set_archive_aside(self) -> None:
         """Creates an empty folder; the corrupt archive is kept for the operator."""
         self.archive.rename(self.archive.with_suffix(".broken"))
         _make_folder(self.path, self.uid)

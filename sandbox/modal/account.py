@@ -137,7 +137,7 @@ class ModalAccount:
             task = self._building = spawn(self._build(app), name="build the image of sandboxes")
         return await asyncio.shield(task)
 
-    def forget(self) -> None:
+    def drop_cache(self) -> None:
         """Drops the cached app and image, because Modal no longer has one of them."""
         self._app = None
         if not self.is_building:

@@ -27,7 +27,7 @@ from sandbox.modal.account import (
 from sandbox.modal.config import BORN_TAG, LOSS_TAG, ModalConfig, sandbox_name
 from sandbox.modal.lifecycle import ModalLifecycle, find_orphaned_sandboxes
 from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
-from sandbox.modal.snapshots import ModalSnapshots, look_up
+from sandbox.modal.snapshots import ModalSnapshots, retry_not_found
 from sandbox.running_sandboxes import NOT_STARTED, RunningSandbox, RunningSandboxes, check_thread_id
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ LINK_SECONDS = 20.0
 QUERY = "_modal_connect_token"
 
 
-async def modal_link(machine: RunningSandbox, port: int) -> str | None:
+async def find_modal_url(machine: RunningSandbox, port: int) -> str | None:
     """Returns an address of the port with a token that admits anyone who has it, or None (logged) if Modal gives none.
 
     The first answer sets the token as a cookie, so that a page's own requests are admitted too
@@ -90,7 +90,7 @@ class ModalSandboxProvider:
         self._account = ModalAccount(plan.app)
         self._snapshots = ModalSnapshots(self._account, records, plan, now)
         has_network = not plan.network().is_blocked  # a sandbox without a network cannot be reached
-        self._machines = RunningSandboxes(self._start, link=modal_link if has_network else None)
+        self._machines = RunningSandboxes(self._start, link=find_modal_url if has_network else None)
         self._losses: dict[str, str] = {}
         self._being_destroyed: set[str] = set()
         self._save_tasks: set[asyncio.Task[None]] = set()
@@ -143,7 +143,7 @@ class ModalSandboxProvider:
                 raise SandboxReplaced(LOSSES[loss], detail=f"thread {thread_id}")
         return client
 
-    def end_hold(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         """Saves the files in the background after a run has ended."""
         if self._machines.find(thread_id) is not None:
             self._in_background(self._save(thread_id), f"save the sandbox of {thread_id}")
@@ -249,7 +249,7 @@ class ModalSandboxProvider:
 
     async def _find_running(self, sandbox_id: str) -> modal.Sandbox | None:
         client = await self._account.client()
-        found = await look_up(lambda: modal.Sandbox.from_id.aio(sandbox_id, client=client))
+        found = await retry_not_found(lambda: modal.Sandbox.from_id.aio(sandbox_id, client=client))
         return found if found and found.returncode is None else None
 
     async def _recover(self, record: SandboxRecord, sandbox: modal.Sandbox | None) -> SandboxRecord | None:
@@ -261,7 +261,7 @@ class ModalSandboxProvider:
         self._unfinished[thread_id] = STILL_ENDING
         if sandbox is not None:
             await self._terminate(sandbox)
-        is_kept = await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS, has_ended=sandbox is None)
+        is_kept = await self._snapshots.record_exit_snapshot(record, seconds=END_SECONDS, has_ended=sandbox is None)
         self._unfinished.pop(thread_id, None)
         newest = await self._snapshots.find_record(thread_id)
         if not is_kept and newest == record:
@@ -297,10 +297,10 @@ class ModalSandboxProvider:
             return await self._create_named(thread_id, image, name)
         except modal.exception.AlreadyExistsError:
             found, client = modal.Sandbox.from_name.aio, await self._account.client()
-            return await look_up(lambda: found(self._account.app_name, name, client=client))
+            return await retry_not_found(lambda: found(self._account.app_name, name, client=client))
         except GONE as error:
             log.info("Modal no longer knows the app or the image: %s", error)
-            self._account.forget()
+            self._account.drop_cache()
             if record is None or image.object_id != record.snapshot_ref:
                 image = await self._account.image()
             return await self._create_named(thread_id, image, name)
@@ -450,7 +450,7 @@ class ModalSandboxProvider:
                 return True
         except GONE as error:
             log.info("the sandbox %s is ending: %s", record.provider_ref, error)
-        return await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS, has_ended=sandbox is None)
+        return await self._snapshots.record_exit_snapshot(record, seconds=END_SECONDS, has_ended=sandbox is None)
 
     async def _terminate(self, sandbox: modal.Sandbox) -> None:
         try:

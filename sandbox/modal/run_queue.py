@@ -59,7 +59,7 @@ class ModalRunQueue:
         self._spawning[run_id] = task
         task.add_done_callback(lambda _task: self._spawning.pop(run_id, None))
 
-    async def claim(self) -> str:
+    async def get(self) -> str:
         return await asyncio.get_running_loop().create_future()
 
     async def check(self) -> None:

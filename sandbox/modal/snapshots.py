@@ -53,7 +53,7 @@ NO_EXIT_SNAPSHOT = (modal.exception.SnapshotCreationError, modal.exception.Inval
 """The last files of the sandbox could not be saved or are lost, or it was created without exit snapshots."""
 
 
-async def look_up(find: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
+async def retry_not_found(find: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
     """Returns None only if it is not found several times in a row: Modal has denied images that it had."""
     for attempt in range(1, LOOKUPS + 1):
         try:
@@ -83,7 +83,7 @@ class ModalSnapshots:
 
     async def unused_records(self, state: SandboxState, *, for_seconds: float) -> tuple[SandboxRecord, ...]:
         since = self._to_datetime(self._now() - for_seconds)
-        return await self._records.of_provider(PROVIDER, states=[state], unused_since=since)
+        return await self._records.list_unused(PROVIDER, states=[state], unused_since=since)
 
     async def record_started(self, thread_id: str, sandbox_id: str, *, expected: SandboxRecord | None) -> bool:
         """Records the sandbox as the thread's, which keeps its snapshot until the next one is saved. Returns False if
@@ -106,7 +106,7 @@ class ModalSnapshots:
 
     async def sandbox_ids_of_threads(self) -> frozenset[str]:
         """Returns the ids of the sandboxes that belong to a thread."""
-        found = await self._records.of_provider(PROVIDER, states=["started"], unused_since=ANY_TIME)
+        found = await self._records.list_unused(PROVIDER, states=["started"], unused_since=ANY_TIME)
         return frozenset(record.provider_ref for record in found)
 
     async def mark_archived(self, record: SandboxRecord) -> None:
@@ -137,7 +137,7 @@ class ModalSnapshots:
                 raise modal.exception.DataLossError(f"the new snapshot {image.object_id} cannot be read back")
             return await self._replace_snapshot(before, image.object_id, state)
 
-    async def keep_exit_snapshot(self, record: SandboxRecord, *, seconds: float, has_ended: bool) -> bool:
+    async def record_exit_snapshot(self, record: SandboxRecord, *, seconds: float, has_ended: bool) -> bool:
         """Records the files that Modal saved when the sandbox ended as the thread's, like `save`. Returns False if
         there are none, or another process was faster. Waits for the end of the sandbox, but does not wait forever for
         one that `has_ended` long ago; raises the SDK's errors."""
@@ -164,7 +164,7 @@ class ModalSnapshots:
 
         An image that was not found is not deleted later. If it still exists, users may get their files back by hand."""
         app, client = await self._account.app(), await self._account.client()
-        found = await look_up(lambda: modal.Image.from_id(snapshot_ref, client=client).build.aio(app))
+        found = await retry_not_found(lambda: modal.Image.from_id(snapshot_ref, client=client).build.aio(app))
         if found is None:
             self._not_found.add(snapshot_ref)
         return found
@@ -191,7 +191,7 @@ class ModalSnapshots:
             return (await saved.aio(timeout=seconds)).object_id
 
         try:
-            return await look_up(find)
+            return await retry_not_found(find)
         except modal.exception.ConflictError:
             raise  # Modal refuses it now, and may have it
         except NO_EXIT_SNAPSHOT as error:

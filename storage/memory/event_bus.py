@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from core.domain.events import RunEvent
 
 
-class Reader:
+class EventReader:
     """Iterates over the events it was offered. With more than `lag_max` unread events it is cut off and ends after
     them."""
 
@@ -30,7 +30,7 @@ class Reader:
         self._is_cut_off = True
         self._something.set()
 
-    def __aiter__(self) -> "Reader":
+    def __aiter__(self) -> "EventReader":
         return self
 
     async def __anext__(self) -> RunEvent:
@@ -47,7 +47,7 @@ class MemoryEventBus:
 
     def __init__(self, *, lag_max: int = 1000) -> None:
         self._lag_max = lag_max
-        self._readers: dict[str, set[Reader]] = {}
+        self._readers: dict[str, set[EventReader]] = {}
 
     async def publish(self, events: Sequence[RunEvent]) -> None:
         for event in events:
@@ -56,7 +56,7 @@ class MemoryEventBus:
 
     @asynccontextmanager
     async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent], None]:
-        reader = Reader(self._lag_max)
+        reader = EventReader(self._lag_max)
         self._readers.setdefault(run_id, set()).add(reader)
         try:
             yield reader

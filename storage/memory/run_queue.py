@@ -15,7 +15,7 @@ class MemoryRunQueue:
             self._pending.add(run_id)
             self._waiting.put_nowait(run_id)
 
-    async def claim(self) -> str:
+    async def get(self) -> str:
         run_id = await self._waiting.get()
         self._pending.discard(run_id)
         return run_id

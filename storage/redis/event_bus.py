@@ -10,8 +10,8 @@ from redis.exceptions import RedisError
 
 from core.domain.events import RUN_EVENT, RunEvent
 from core.failpoints import Failpoint
-from storage.memory.event_bus import Reader
-from storage.redis.streams import Breaker, Fields, RedisStreams, StreamListener
+from storage.memory.event_bus import EventReader
+from storage.redis.streams import Fields, RedisBreaker, RedisStreams, StreamListener
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +25,10 @@ class RedisEventBus:
     the store after some silence, and at once when the server is back."""
 
     def __init__(
-        self, client: Redis, streams: RedisStreams, breaker: Breaker | None = None, *, lag_max: int = 1000
+        self, client: Redis, streams: RedisStreams, breaker: RedisBreaker | None = None, *, lag_max: int = 1000
     ) -> None:
         self._client = client
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or RedisBreaker()
         self._streams = streams
         self._lag_max = lag_max
 
@@ -49,7 +49,7 @@ class RedisEventBus:
 
     @asynccontextmanager
     async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent], None]:
-        reader = Reader(self._lag_max)
+        reader = EventReader(self._lag_max)
 
         def on_entry(fields: Fields) -> None:
             try:

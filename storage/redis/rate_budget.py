@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from core.failpoints import Failpoint
-from storage.redis.streams import Breaker, Fields, RedisStreams, StreamListener
+from storage.redis.streams import Fields, RedisBreaker, RedisStreams, StreamListener
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +90,10 @@ class LocalRateBudget(Protocol[AnyAllowanceT]):
     learnt_seconds: float
 
     async def reserve(self, limit: AnyAllowanceT, *, wait_seconds_max: float) -> float: ...
-    def is_counted(self, limit: AnyAllowanceT) -> bool: ...
-    def is_refused(self, limit: AnyAllowanceT) -> bool: ...
-    async def refuse(self, allowances: Sequence[AnyAllowanceT], *, seconds: float) -> None: ...
-    def note(self, key: str, seconds: float, burst_seconds: float) -> None: ...
+    def applies_now(self, limit: AnyAllowanceT) -> bool: ...
+    def is_blocked(self, limit: AnyAllowanceT) -> bool: ...
+    async def record_refusal(self, limits: Sequence[AnyAllowanceT], *, seconds: float) -> None: ...
+    def record_limit_refusal(self, key: str, seconds: float, burst_seconds: float) -> None: ...
 
 
 class RedisRateBudget(Generic[AllowanceT]):
@@ -103,22 +103,26 @@ class RedisRateBudget(Generic[AllowanceT]):
     are not limited cost no round trip."""
 
     def __init__(
-        self, client: Redis, streams: RedisStreams, own: LocalRateBudget[AllowanceT], breaker: Breaker | None = None
+        self,
+        client: Redis,
+        streams: RedisStreams,
+        own: LocalRateBudget[AllowanceT],
+        breaker: RedisBreaker | None = None,
     ) -> None:
         self._own = own
         self._streams = streams
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or RedisBreaker()
         self._take = client.register_script(_TAKE_SCRIPT)
         self._refuse = client.register_script(_REFUSE_SCRIPT)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncGenerator[None, None]:
+    async def listen(self) -> AsyncGenerator[None, None]:
         """Context manager: inside the block, this process receives the refusals of others."""
         async with self._streams.listen(_STREAM, StreamListener(self._note_refusal, lambda: None)):
             yield
 
     async def reserve(self, limit: AllowanceT, *, wait_seconds_max: float) -> float:
-        if not self._own.is_counted(limit):
+        if not self._own.applies_now(limit):
             return 0.0
         milliseconds = [1000 * one for one in (wait_seconds_max, limit.interval_seconds, limit.burst_seconds)]
         try:
@@ -129,26 +133,26 @@ class RedisRateBudget(Generic[AllowanceT]):
             return await self._own.reserve(limit, wait_seconds_max=wait_seconds_max)
         return float(str(answer)) / 1_000_000
 
-    def is_refused(self, limit: AllowanceT) -> bool:
-        return self._own.is_refused(limit)
+    def is_blocked(self, limit: AllowanceT) -> bool:
+        return self._own.is_blocked(limit)
 
-    async def refuse(self, allowances: Sequence[AllowanceT], *, seconds: float) -> None:
-        await self._own.refuse(allowances, seconds=seconds)
-        entry = json.dumps([[one.key, seconds, one.burst_seconds] for one in allowances])
+    async def record_refusal(self, limits: Sequence[AllowanceT], *, seconds: float) -> None:
+        await self._own.record_refusal(limits, seconds=seconds)
+        entry = json.dumps([[one.key, seconds, one.burst_seconds] for one in limits])
         arguments: list[str | float] = [seconds * 1000, self._own.learnt_seconds * 1000]
         arguments += [_STREAM_LENGTH_MAX, _STREAM_SECONDS, entry]
-        arguments += [one.burst_seconds * 1000 for one in allowances]
+        arguments += [one.burst_seconds * 1000 for one in limits]
         try:
             with _REFUSE:
                 async with self._breaker.call():
-                    await self._refuse([*(_key(one) for one in allowances), _STREAM], arguments)
+                    await self._refuse([*(_key(one) for one in limits), _STREAM], arguments)
         except (RedisError, OSError) as error:
             log.debug("a refusal is known only to this process: %s", error)
 
     def _note_refusal(self, fields: Fields) -> None:
         try:
             for key, seconds, burst_seconds in json.loads(fields[b"refusal"]):
-                self._own.note(str(key), float(seconds), float(burst_seconds))
+                self._own.record_limit_refusal(str(key), float(seconds), float(burst_seconds))
         except (ValueError, TypeError, KeyError):
             log.warning("skipping an unreadable entry in the stream of refused calls")
 

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from core.failpoints import Failpoint
 from core.tasks import spawn
 from storage.memory.run_queue import MemoryStopSignals
-from storage.redis.streams import Breaker, Fields, RedisStreams, StreamListener
+from storage.redis.streams import Fields, RedisBreaker, RedisStreams, StreamListener
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ class RedisRunQueue:
     sweep finds runs of dead workers. Entries that Redis does not accept are kept for claims of this process. The sweep
     finds every run, so without Redis runs start late but are not lost."""
 
-    def __init__(self, client: Redis, breaker: Breaker | None = None, *, name: str = "threadhand:runs") -> None:
+    def __init__(self, client: Redis, breaker: RedisBreaker | None = None, *, name: str = "threadhand:runs") -> None:
         self._client = client
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or RedisBreaker()
         self._name = name
         self._enqueue = client.register_script(_ENQUEUE)
         self._kept: deque[str] = deque(maxlen=KEPT_MAX)
@@ -67,7 +67,7 @@ class RedisRunQueue:
                 if run_id not in self._kept:
                     self._kept.append(run_id)
 
-    async def claim(self) -> str:
+    async def get(self) -> str:
         while True:
             if self._kept:
                 return self._kept.popleft()
@@ -86,14 +86,14 @@ class RedisStopSignals:
     """`core.ports.StopSignals`: wakes the worker that runs it, in any process. The request itself is in the
     database."""
 
-    def __init__(self, client: Redis, streams: RedisStreams, breaker: Breaker | None = None) -> None:
+    def __init__(self, client: Redis, streams: RedisStreams, breaker: RedisBreaker | None = None) -> None:
         self._client = client
         self._streams = streams
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or RedisBreaker()
         self._here = MemoryStopSignals()
 
     @asynccontextmanager
-    async def listening(self) -> AsyncGenerator[None, None]:
+    async def listen(self) -> AsyncGenerator[None, None]:
         """Context manager: inside the block, this process receives stop signals of others."""
 
         def on_entry(fields: Fields) -> None:
@@ -129,9 +129,9 @@ class RedisHandovers:
     """Makes sure that only one process hands a run over to a Modal function. A handover is open for a minute, or until
     the function is done with the run. Without Redis, each process can check only its own handovers."""
 
-    def __init__(self, client: Redis, breaker: Breaker | None = None) -> None:
+    def __init__(self, client: Redis, breaker: RedisBreaker | None = None) -> None:
         self._client = client
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or RedisBreaker()
         self._begun: dict[str, float] = {}
 
     async def begin(self, run_id: str) -> bool:

@@ -42,7 +42,7 @@ class RedisAway(RedisConnectionError):
     """Redis did not answer a moment ago, so it was not asked."""
 
 
-class Breaker:
+class RedisBreaker:
     """A circuit breaker. Each call times out soon. After a call that Redis does not answer, or refuses, no calls are
     made for some seconds. Then a single call tries whether Redis answers."""
 
@@ -88,9 +88,9 @@ class RedisStreams:
     """Reads all streams that have listeners with one blocking call. A wake-up stream interrupts the call when the set
     of streams changes. A lost connection is retried forever; all listeners get `on_gap` after that."""
 
-    def __init__(self, client: Redis, breaker: Breaker | None = None) -> None:
+    def __init__(self, client: Redis, breaker: RedisBreaker | None = None) -> None:
         self._client = client
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or RedisBreaker()
         self._wake = f"threadhand:wake:{new_id()}"
         self._last: dict[str, str] = {}
         self._listeners: dict[str, set[StreamListener]] = {}

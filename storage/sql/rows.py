@@ -101,10 +101,15 @@ def input_from_row(row: Row) -> ThreadInput:
 def input_to_row(action: StoredAction) -> RowValues:
     """Returns the values of an input's columns that the action determines."""
     zone = action.person.time_zone or None
-    return {**words_to_row(action), "kind": action.kind, "dedupe_key": action.dedupe_key, "author_time_zone": zone}
+    return {
+        **message_to_columns(action),
+        "kind": action.kind,
+        "dedupe_key": action.dedupe_key,
+        "author_time_zone": zone,
+    }
 
 
-def words_to_row(action: StoredAction) -> RowValues:
+def message_to_columns(action: StoredAction) -> RowValues:
     """Returns the values of the columns for what was written, by whom and when."""
     return {
         "message_ref": action.message_ref,

@@ -55,7 +55,7 @@ class SqliteDatabase:
         changes = self._writing.changes
         result = self._writing.run(work)
         if is_durable and self._writing.changes != changes:
-            self._wal_sync.begin().add_done_callback(partial(_end, done, result))
+            self._wal_sync.begin_sync().add_done_callback(partial(_end, done, result))
         else:
             done.set_result(result)
 

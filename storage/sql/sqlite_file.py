@@ -33,7 +33,7 @@ class WalSync:
         self._next: Future[None] | None = None
         self._error: OSError | None = None
 
-    def begin(self) -> Future[None]:
+    def begin_sync(self) -> Future[None]:
         """Returns the sync of all transactions committed so far. It raises OSError if the disk fails.
 
         The writing thread calls this, so that the sync runs while the event loop wakes up."""

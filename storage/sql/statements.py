@@ -213,7 +213,7 @@ def insert_or_replace(
     return connection.execute(upsert(table, keys, others, where=where)(connection.dialect.name), dict(values)).rowcount
 
 
-def is_at(table: Table, selection: Selection) -> list[ColumnElement[bool]]:
+def place_conditions(table: Table, selection: Selection) -> list[ColumnElement[bool]]:
     """Returns the conditions that select the rows of the selection's place in a table with the columns of an
     address."""
     place = {name: getattr(selection, name) for name in ("platform", "workspace_id", "channel_id")}

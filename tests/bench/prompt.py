@@ -15,8 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bots.bootstrap.sandboxes import SandboxDeps, build_prompt
-from core.agents.definition import DEFAULT_AGENT, KnownNames
+from bots.bootstrap.sandboxes import SandboxDeps, build_run_prompt
+from core.agents.definition import DEFAULT_AGENT, ReferableNames
 from core.agents.files import load_shipped_definitions
 from core.context.untrusted_text import wrap_message
 from core.context.window import ContextPolicy, ContextWindow
@@ -26,7 +26,7 @@ from core.domain.json import JsonObject
 from core.domain.messages import Message, MessageType, ToolCall
 from core.domain.threads import Address
 from core.llm.openai_answer import to_json
-from core.loop.loop import turns_left
+from core.loop.loop import turn_notice
 from core.ports import ModelRequest, ResponseText
 from core.prompt.system_prompt import RunPrompt, base_prompt
 from core.tools.catalogue import all_tools, build_tool_set, missing_services
@@ -59,9 +59,9 @@ def tokens(text: str) -> int:
 
 def blank_request(*, has_browser: bool, has_services: bool = False) -> ModelRequest:
     """Returns the system prompt and the tools of the default agent."""
-    agent = load_shipped_definitions(KnownNames(tools=frozenset(all_tools())))[DEFAULT_AGENT]
+    agent = load_shipped_definitions(ReferableNames(tools=frozenset(all_tools())))[DEFAULT_AGENT]
     missing = set[Requirement]() if has_services else missing_services(_keyless_services())
-    box = build_tool_set(missing if has_browser else {*missing, "browser"}).only(agent.tools.has)
+    box = build_tool_set(missing if has_browser else {*missing, "browser"}).filter_names(agent.tools.has)
     prompt = RunPrompt(system=base_prompt(sandbox=SANDBOX)).for_tools(box.tools, all_tools())
     schemas, _ = _DIALECT.request_parts(tuple(box.specs.values()))
     return ModelRequest(model="m", messages=({"role": "system", "content": prompt.system},), tools=schemas)
@@ -131,7 +131,7 @@ def _told_prompt() -> RunPrompt:
     address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.2")
     sandboxes = SandboxDeps(name="local", provider=None, installed_text=describe_installed((*PROGRAMS, *PACKAGES)))
     limit = ContextPolicy().limit_of("claude-sonnet")
-    return replace(build_prompt(sandboxes, address, limit.reserved), began_at=NOON)
+    return replace(build_run_prompt(sandboxes, address, limit.reserved), began_at=NOON)
 
 
 async def thread_requests(turns: int) -> list[ModelRequest]:
@@ -146,7 +146,7 @@ async def thread_requests(turns: int) -> list[ModelRequest]:
             await window.load(history)
             prompt = _told_prompt().with_knowledge(words(60, seed=number))
         emitted.clear()
-        state = {**prompt.state_for(window.time_zone), "turns": turns_left(number + 1, 100)}
+        state = {**prompt.state_for(window.time_zone), "turns": turn_notice(number + 1, 100)}
         made.append(await window.request(blank, state=state))
         history += [one.message for one in emitted if isinstance(one, MessageAdded)]
         turn = _turn(number)
@@ -186,7 +186,7 @@ async def request_page() -> str:
     """Returns the page that shows the first request of a fresh thread."""
     window = _window([])
     await window.load([_asked("How many rows has sales.csv?")])
-    state = {**_told_prompt().state_for(""), "turns": turns_left(1, 100)}
+    state = {**_told_prompt().state_for(""), "turns": turn_notice(1, 100)}
     request = await window.request(blank_request(has_browser=False), state=state)
     parts = [
         "# What a model receives",

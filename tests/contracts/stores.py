@@ -19,7 +19,7 @@ from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.inbox import SqlInbox
-from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_claims import SqlRunClaims, SqlRunRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.schedules import SqlSchedules
@@ -48,7 +48,7 @@ class Stores:
     conversations: SqlConversations
     claims: SqlRunClaims
     journal: SqlRunJournal
-    stops: SqlStopRequests
+    stops: SqlRunRequests
     deliveries: SqlDeliveries
     asks: SqlAsks
     ledger: SqlLedger
@@ -119,7 +119,7 @@ def stores_over(database: Database) -> Stores:
         SqlConversations(database),
         SqlRunClaims(database),
         SqlRunJournal(database),
-        SqlStopRequests(database),
+        SqlRunRequests(database),
         SqlDeliveries(database),
         SqlAsks(database),
         SqlLedger(database),

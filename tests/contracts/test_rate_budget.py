@@ -73,7 +73,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage, None]:
         here = RedisRateBudget(client, streams, MemoryRateBudget(clock=clock))
         there = RedisRateBudget(other, other_streams, MemoryRateBudget(clock=clock))
         for budget in (here, there):
-            await stack.enter_async_context(budget.listening())
+            await stack.enter_async_context(budget.listen())
 
         async def advance_both(seconds: float) -> None:
             clock.now += seconds
@@ -83,7 +83,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage, None]:
 
 
 async def heard(stage: Stage, allowance: RateLimit) -> None:
-    await until(lambda: stage.there.is_refused(allowance))
+    await until(lambda: stage.there.is_blocked(allowance))
 
 
 async def test_after_a_burst_each_call_has_a_place_of_its_own(stage: Stage) -> None:
@@ -116,40 +116,40 @@ async def test_who_will_not_wait_so_long_takes_no_place(stage: Stage) -> None:
 
 async def test_nothing_is_counted_before_the_platform_refuses(stage: Stage) -> None:
     assert [await stage.reserve(LEARNT) for _ in range(20)] == [0] * 20
-    assert not stage.here.is_refused(LEARNT)
+    assert not stage.here.is_blocked(LEARNT)
 
 
 async def test_a_refusal_holds_for_everybody_and_then_the_pace(stage: Stage) -> None:
-    await stage.here.refuse([LEARNT], seconds=500)
+    await stage.here.record_refusal([LEARNT], seconds=500)
     await heard(stage, LEARNT)
-    assert stage.here.is_refused(LEARNT)
+    assert stage.here.is_blocked(LEARNT)
     assert await stage.reserve_there(LEARNT) == 500
     assert [await stage.reserve(LEARNT), await stage.reserve_there(LEARNT)] == [600, 700]
 
 
 async def test_a_pace_that_was_learnt_is_given_up_again(stage: Stage) -> None:
-    await stage.here.refuse([LEARNT], seconds=500)
+    await stage.here.record_refusal([LEARNT], seconds=500)
     await heard(stage, LEARNT)
     await stage.pass_time(540)
-    assert not stage.there.is_refused(LEARNT)
+    assert not stage.there.is_blocked(LEARNT)
     assert [await stage.reserve(LEARNT), await stage.reserve_there(LEARNT)] == [0, 100]
     await stage.pass_time(50)
     assert [await stage.reserve(LEARNT), await stage.reserve_there(LEARNT)] == [0, 0]
 
 
 async def test_a_refusal_uses_up_the_burst(stage: Stage) -> None:
-    await stage.here.refuse([KEPT], seconds=500)
+    await stage.here.record_refusal([KEPT], seconds=500)
     assert [await stage.reserve(KEPT), await stage.reserve_there(KEPT)] == [500, 600]
 
 
 async def test_a_shorter_refusal_does_not_end_a_longer_one(stage: Stage) -> None:
-    await stage.here.refuse([LEARNT], seconds=500)
-    await stage.here.refuse([LEARNT], seconds=10)
+    await stage.here.record_refusal([LEARNT], seconds=500)
+    await stage.here.record_refusal([LEARNT], seconds=10)
     assert await stage.reserve(LEARNT) == 500
 
 
 async def test_one_method_and_one_token_says_nothing_of_another(stage: Stage) -> None:
-    await stage.here.refuse([LEARNT], seconds=500)
+    await stage.here.record_refusal([LEARNT], seconds=500)
     await heard(stage, LEARNT)
     for other in (replace(LEARNT, name="read"), replace(LEARNT, owner="slack:another"), KEPT):
         assert await stage.reserve(other) == 0, other
@@ -157,7 +157,7 @@ async def test_one_method_and_one_token_says_nothing_of_another(stage: Stage) ->
 
 
 async def test_a_refusal_that_two_limits_count_holds_for_both(stage: Stage) -> None:
-    await stage.here.refuse([LEARNT, KEPT], seconds=500)
+    await stage.here.record_refusal([LEARNT, KEPT], seconds=500)
     await heard(stage, LEARNT)
     await heard(stage, KEPT)
     assert [await stage.reserve(LEARNT), await stage.reserve_there(KEPT)] == [500, 500]
@@ -170,10 +170,10 @@ async def test_a_token_cannot_be_had_from_its_owner() -> None:
 
 
 async def test_what_passes_without_a_pace_is_not_held_against_later_calls(stage: Stage) -> None:
-    await stage.here.refuse([LEARNT], seconds=10)
+    await stage.here.record_refusal([LEARNT], seconds=10)
     await heard(stage, LEARNT)
     await stage.pass_time(200)
     for _ in range(20):
         assert await stage.reserve(LEARNT) == 0
-    await stage.here.refuse([LEARNT], seconds=50)
+    await stage.here.record_refusal([LEARNT], seconds=50)
     assert await stage.reserve(LEARNT) == 50

@@ -13,7 +13,7 @@ from core.domain.threads import Lease
 from storage.redis import streams as redis_streams
 from storage.redis.event_bus import RedisEventBus
 from storage.redis.run_queue import RedisRunQueue, RedisStopSignals
-from storage.redis.streams import Breaker, RedisStreams, create_redis_client
+from storage.redis.streams import RedisBreaker, RedisStreams, create_redis_client
 from tests.contracts.stores import event
 from tests.contracts.test_rate_budget import Clock
 from tests.servers import redis
@@ -38,7 +38,7 @@ async def frozen() -> AsyncGenerator[tuple[Redis, int], None]:
 async def test_only_one_call_waits_for_it(frozen: tuple[Redis, int]) -> None:
     """Each would wait for ten seconds."""
     client, _ = frozen
-    breaker = Breaker(clock=Clock())
+    breaker = RedisBreaker(clock=Clock())
     streams = RedisStreams(client, breaker)
     bus, signals = (RedisEventBus(client, streams, breaker), RedisStopSignals(client, streams, breaker))
     async with asyncio.timeout(30):
@@ -53,16 +53,16 @@ async def test_a_run_is_claimed_by_the_process_that_queued_it(frozen: tuple[Redi
     with pytest.raises(StopIteration):
         queueing.send(None)  # it ends without waiting
     async with asyncio.timeout(30):
-        assert await queue.claim() == "a"
+        assert await queue.get() == "a"
 
 
 async def test_it_is_asked_again_after_a_while(frozen: tuple[Redis, int]) -> None:
     client, pid = frozen
     clock = Clock()
-    queue = RedisRunQueue(client, Breaker(clock=clock))
+    queue = RedisRunQueue(client, RedisBreaker(clock=clock))
     await queue.put("a")
     async with asyncio.timeout(30):
-        assert await queue.claim() == "a"
+        assert await queue.get() == "a"
     os.kill(pid, signal.SIGCONT)
     before = await accepted(client)
     async with asyncio.timeout(30):
@@ -70,7 +70,7 @@ async def test_it_is_asked_again_after_a_while(frozen: tuple[Redis, int]) -> Non
         while await accepted(client) == before:
             clock.now += redis_streams.AWAY_SECONDS
             await queue.put("b")
-            assert await queue.claim() in ("a", "b")
+            assert await queue.get() in ("a", "b")
 
 
 async def accepted(client: Redis) -> int:

@@ -27,7 +27,7 @@ async def signals(request: pytest.FixtureRequest) -> AsyncGenerator[StopSignals,
         return
     async with redis_client(request.getfixturevalue("redis_url")) as (client, streams):
         redis_signals = RedisStopSignals(client, streams)
-        async with redis_signals.listening():
+        async with redis_signals.listen():
             yield redis_signals
 
 
@@ -35,26 +35,26 @@ async def test_runs_come_out_in_the_order_they_went_in(queue: RunQueue) -> None:
     for run_id in ("a", "b", "c"):
         await queue.put(run_id)
     async with asyncio.timeout(30):
-        assert [await queue.claim() for _ in range(3)] == ["a", "b", "c"]
+        assert [await queue.get() for _ in range(3)] == ["a", "b", "c"]
 
 
 async def test_a_run_that_waits_already_is_not_queued_twice(queue: RunQueue) -> None:
     for run_id in ("a", "a", "b", "a"):
         await queue.put(run_id)
     async with asyncio.timeout(30):
-        assert [await queue.claim() for _ in range(2)] == ["a", "b"]
+        assert [await queue.get() for _ in range(2)] == ["a", "b"]
 
 
 async def test_a_run_can_be_queued_again_after_its_claim(queue: RunQueue) -> None:
     async with asyncio.timeout(30):
         await queue.put("a")
-        assert await queue.claim() == "a"
+        assert await queue.get() == "a"
         await queue.put("a")
-        assert await queue.claim() == "a"
+        assert await queue.get() == "a"
 
 
 async def test_each_entry_goes_to_one_worker(queue: RunQueue) -> None:
-    workers = [asyncio.ensure_future(queue.claim()) for _ in range(3)]
+    workers = [asyncio.ensure_future(queue.get()) for _ in range(3)]
     for run_id in ("a", "b", "c"):
         await queue.put(run_id)
     async with asyncio.timeout(30):
@@ -62,13 +62,13 @@ async def test_each_entry_goes_to_one_worker(queue: RunQueue) -> None:
 
 
 async def test_a_cancelled_claim_takes_nothing_along(queue: RunQueue) -> None:
-    waiting = asyncio.ensure_future(queue.claim())
+    waiting = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
     await queue.put("a")
     async with asyncio.timeout(30):
-        assert await queue.claim() == "a"
+        assert await queue.get() == "a"
 
 
 async def test_a_stop_wakes_everyone_who_waits_for_that_run(signals: StopSignals) -> None:

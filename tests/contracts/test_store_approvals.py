@@ -148,7 +148,7 @@ async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(stores: Sto
     )
     await stores.journal.write(lease, entry)
     await stores.conversations.erase_person(ADDRESS, BOB.person_id)
-    kept, cut = [one.content["content"] for one in await stores.conversations.all_messages(lease.thread_id)]
+    kept, cut = [one.content["content"] for one in await stores.conversations.llm_messages(lease.thread_id)]
     assert json.loads(str(kept))["error"] == DENIED
     assert cut == REMOVED
     (told_event,) = await stores.conversations.events(lease.run_id)

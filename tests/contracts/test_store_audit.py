@@ -70,8 +70,8 @@ async def test_a_stop_by_button_is_recorded_once_it_counts(stores: Stores) -> No
     await stores.finish(lease, FAILED)
     assert not await stores.stops.request_stop(lease.run_id, by=BOB)
     assert (await acts(stores))[1:] == [("stop_requested", "bob", "")]
-    assert await stores.conversations.stopped_by(ADDRESS, lease.run_id) == "bob"
-    assert await stores.conversations.stopped_by(ADDRESS, "another") == ""
+    assert await stores.conversations.find_stopper_name(ADDRESS, lease.run_id) == "bob"
+    assert await stores.conversations.find_stopper_name(ADDRESS, "another") == ""
 
 
 async def test_what_nobody_asked_for_is_not_recorded(stores: Stores) -> None:
@@ -107,8 +107,8 @@ async def test_entries_outlive_the_conversation_that_was_forgotten(stores: Store
 
 async def test_an_act_is_recorded_with_the_claim_of_its_key_alone(stores: Stores) -> None:
     act = AuditEntry(action="plan_changed", actor=BOB, address=ADDRESS, happened_at=datetime.now(UTC))
-    assert await stores.inbox.claim("k1", act=act)
-    assert not await stores.inbox.claim("k1", act=act)
+    assert await stores.inbox.claim_key("k1", act=act)
+    assert not await stores.inbox.claim_key("k1", act=act)
     assert await acts(stores) == [("plan_changed", "bob", "")]
 
 

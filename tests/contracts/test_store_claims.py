@@ -1,4 +1,4 @@
-"""The contract of `core.stores.RunClaims` and `StopRequests`, on each database."""
+"""The contract of `core.stores.RunClaims` and `RunRequests`, on each database."""
 
 import asyncio
 from dataclasses import replace

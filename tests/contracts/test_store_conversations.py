@@ -93,7 +93,7 @@ async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
     asked, ask_id = await stores.asked()
     later = datetime.now(UTC) + timedelta(hours=1)
     for _ in range(2):  # again, if it could not be deleted
-        assert await stores.conversations.inactive_thread_ids(later, limit=9) == (asked.thread_id,)
+        assert await stores.conversations.unbind_inactive_threads(later, limit=9) == (asked.thread_id,)
     new = await stores.say("a")
     assert new.is_new_run
     assert new.thread_id != asked.thread_id
@@ -109,7 +109,7 @@ async def test_a_thread_at_work_is_not_inactive_and_a_session_of_a_host_stays_fo
     for address in (session, replace(session, channel_id="C1"), replace(session, platform="slack")):
         await stores.conversations.create(address)
     times = (datetime.now(UTC) + timedelta(days=days) for days in (29, 31))
-    assert [len(await stores.conversations.inactive_thread_ids(time, limit=9)) for time in times] == [2, 3]
+    assert [len(await stores.conversations.unbind_inactive_threads(time, limit=9)) for time in times] == [2, 3]
 
 
 async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_what(stores: Stores) -> None:
@@ -163,7 +163,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
     assert (counts.messages, counts.usage) == (2, 1)
     assert counts.names > 0
-    history = await stores.conversations.all_messages(lease.thread_id)
+    history = await stores.conversations.llm_messages(lease.thread_id)
     contents = [str(one.content["content"]) for one in history]
     assert [("secret" in one, "alice" in one) for one in contents] == [(False, False)] * 3
     assert "not mine" in contents[1]
@@ -185,7 +185,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
         await stores.journal.begin_turn(
             lease, added(lease, 1, "a result"), PlannedCall(Spent(), Budget(), date(2020, 1, 1))
         )
-    assert len(await stores.conversations.all_messages(lease.thread_id)) == 4
+    assert len(await stores.conversations.llm_messages(lease.thread_id)) == 4
 
 
 async def test_a_message_belongs_to_the_thread_whose_run_it_requested_or_asks_for(stores: Stores) -> None:
@@ -198,7 +198,7 @@ async def test_a_message_belongs_to_the_thread_whose_run_it_requested_or_asks_fo
     channel = replace(ADDRESS, thread_key="")
 
     async def places(at: Address = channel) -> list[Address | None]:
-        return [await stores.conversations.place_of_message(at, ref) for ref in (request_ref, "ask", "status")]
+        return [await stores.conversations.find_run_address(at, ref) for ref in (request_ref, "ask", "status")]
 
     assert await places() == [ADDRESS, ADDRESS, None]
     for elsewhere in ({"platform": "discord"}, {"workspace_id": "T2"}, {"channel_id": "C2"}):
@@ -216,7 +216,7 @@ async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(st
     found = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=10)
     assert [run.run_id for run, *_ in found] == runs[::-1]
     assert [(thread.address, request) for _, thread, request in found] == [(elsewhere, "two"), (ADDRESS, "one")]
-    assert {*await stores.conversations.unended_runs_of(ADDRESS, ALICE.person_id)} == {*runs}
+    assert {*await stores.conversations.unended_runs_of_person(ADDRESS, ALICE.person_id)} == {*runs}
     newest = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=1)
     assert newest == found[:1]
 

@@ -144,7 +144,7 @@ async def test_an_edit_changes_an_input_that_no_run_has_taken(stores: Stores) ->
     with pytest.raises(LeaseLost):  # the worker has read the old text
         await stores.journal.write(lease, replace(added(lease, 1, "helo"), taken_input_ids=(before.input_id,)))
     assert await stores.journal.read_inputs(lease) == (after,)
-    assert await stores.conversations.all_messages(lease.thread_id) == ()
+    assert await stores.conversations.llm_messages(lease.thread_id) == ()
 
 
 async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stores) -> None:
@@ -204,11 +204,11 @@ async def test_deleting_a_taken_input_does_nothing_and_is_claimed(stores: Stores
 
 
 async def test_a_bare_key_is_claimed_once(stores: Stores) -> None:
-    assert not await stores.inbox.is_claimed("command-1")
-    claims = await asyncio.gather(*(stores.inbox.claim("command-1") for _ in range(8)))
+    assert not await stores.inbox.is_key_claimed("command-1")
+    claims = await asyncio.gather(*(stores.inbox.claim_key("command-1") for _ in range(8)))
     assert sorted(claims) == [False] * 7 + [True]
-    assert await stores.inbox.is_claimed("command-1")
-    assert not await stores.inbox.is_claimed("command-2")
+    assert await stores.inbox.is_key_claimed("command-1")
+    assert not await stores.inbox.is_key_claimed("command-2")
 
 
 async def test_a_cursor_never_goes_back(stores: Stores) -> None:
@@ -329,7 +329,7 @@ async def test_a_thread_is_followed_as_people_chose_for_it_or_for_its_channel(st
     for _ in range(2):
         await stores.say("so", decide=decide)
     assert seen == ["quiet", "mention", "default"]
-    assert await modes.of_channel(ADDRESS) == "quiet"
+    assert await modes.find_channel_mode(ADDRESS) == "quiet"
 
 
 async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Stores) -> None:

@@ -64,7 +64,7 @@ async def test_history_holds_what_a_model_sees(stores: Stores) -> None:
     seen = told(lease, "seen")
     status = replace(told(lease, "status"), type="status", is_llm_message=False)
     await stores.journal.write(lease, JournalEntry(messages=(seen, status)))
-    history = await stores.conversations.all_messages(lease.thread_id)
+    history = await stores.conversations.llm_messages(lease.thread_id)
     assert [one.message_id for one in history] == [seen.message_id]
     everything = await stores.conversations.messages(lease.thread_id)
     assert len(everything) == 2

@@ -30,7 +30,7 @@ async def test_keys_older_than_they_are_kept_go_and_younger_ones_stay(stores: St
     assert await stores.inbox.delete_old_keys(older_than_days=30) == 3
     assert await stores.inbox.delete_old_keys(older_than_days=30) == 0
     assert await count(stores) == 3
-    assert await stores.inbox.is_claimed("m1")
+    assert await stores.inbox.is_key_claimed("m1")
 
 
 async def test_the_thread_and_the_run_of_an_old_key_stay(stores: Stores) -> None:

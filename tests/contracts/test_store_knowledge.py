@@ -247,8 +247,8 @@ async def test_the_nearest_vectors_are_found(knowledge: SqlKnowledge, vectors: S
     assert await vectors.nearest(asked, "m", ["unknown"], limit=3) == ()
     assert await vectors.nearest(asked[:63], "m", [entry.entry_id], limit=3) == ()
     assert await vectors.nearest(asked[:8], "m", [entry.entry_id], limit=3) == ()
-    assert await vectors.has(entry.entry_id, "m")
-    assert not await vectors.has(entry.entry_id, "another model")
+    assert await vectors.has_vectors(entry.entry_id, "m")
+    assert not await vectors.has_vectors(entry.entry_id, "another model")
 
 
 def _cosine(one: list[float], other: list[float]) -> float:

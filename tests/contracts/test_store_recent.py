@@ -35,7 +35,7 @@ async def test_a_summary_stands_for_what_it_replaces(stores: Stores) -> None:
     assert await recent(stores, lease, a, b, c, summary(lease, b)) == ["c", "summary"]
     newest = replace(summary(lease, c), content={"role": "user", "content": "newest"})
     assert await recent(stores, lease, d, newest) == ["d", "newest"]
-    assert len(await stores.conversations.all_messages(lease.thread_id)) == 6
+    assert len(await stores.conversations.llm_messages(lease.thread_id)) == 6
 
 
 async def test_a_summary_of_nothing_known_replaces_nothing(stores: Stores) -> None:

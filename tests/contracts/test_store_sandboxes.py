@@ -72,11 +72,11 @@ async def test_those_that_nobody_used_are_found(kept: Kept) -> None:
     records, thread_id = kept
     await records.replace(record(thread_id, state="stopped"), expected=None)
     later = NOW + timedelta(seconds=1)
-    found = await records.of_provider("modal", states=["stopped"], unused_since=later)
+    found = await records.list_unused("modal", states=["stopped"], unused_since=later)
     assert [one.thread_id for one in found] == [thread_id]
-    assert not await records.of_provider("modal", states=["stopped"], unused_since=NOW)
-    assert not await records.of_provider("modal", states=["started"], unused_since=later)
-    assert not await records.of_provider("local", states=["stopped"], unused_since=later)
+    assert not await records.list_unused("modal", states=["stopped"], unused_since=NOW)
+    assert not await records.list_unused("modal", states=["started"], unused_since=later)
+    assert not await records.list_unused("local", states=["stopped"], unused_since=later)
 
 
 async def test_a_thread_that_is_gone_keeps_no_record(stores: Stores) -> None:

@@ -117,18 +117,18 @@ async def test_an_old_proposal_no_longer_counts(stores: Stores) -> None:
 
 async def test_the_clock_of_the_database_tells_when_there_is_work(stores: Stores) -> None:
     now = datetime.now(UTC).replace(tzinfo=None)
-    assert await stores.schedules.time_of_work() is None
+    assert await stores.schedules.find_time_of_work() is None
     await save(stores, replace(ONCE, timing=replace(ONCE.timing, next_local=now + timedelta(hours=1))))
-    assert await stores.schedules.time_of_work() is None
+    assert await stores.schedules.find_time_of_work() is None
     await save(stores, replace(ONCE, timing=replace(ONCE.timing, next_local=now - timedelta(hours=1))))
-    found = require(await stores.schedules.time_of_work())
+    found = require(await stores.schedules.find_time_of_work())
     assert abs(found - datetime.now(UTC)) < timedelta(minutes=1)
     (due,) = await due_at(stores, found)
     plan = plan_firing(due, found)
     assert await stores.schedules.begin_firing(due, plan, due_at=due.schedule.timing.due_at, claimed_until=found)
-    assert await stores.schedules.time_of_work() is not None  # its process is gone
-    (left,) = await stores.schedules.take_pending(found + timedelta(seconds=1), found + timedelta(hours=1))
-    assert await stores.schedules.time_of_work() is None
+    assert await stores.schedules.find_time_of_work() is not None  # its process is gone
+    (left,) = await stores.schedules.claim_pending_firings(found + timedelta(seconds=1), found + timedelta(hours=1))
+    assert await stores.schedules.find_time_of_work() is None
     await stores.schedules.close(left.firing_id, "fired")
 
 
@@ -170,12 +170,12 @@ async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(store
     (left,) = await begin(stores)
     assert await stores.schedules.record_announcement(left, "100.5")
     later, until = START + timedelta(minutes=2), START + timedelta(minutes=3)
-    assert await stores.schedules.take_pending(START + timedelta(seconds=30), until) == ()
-    rounds = await asyncio.gather(*(stores.schedules.take_pending(later, until) for _ in range(4)))
+    assert await stores.schedules.claim_pending_firings(START + timedelta(seconds=30), until) == ()
+    rounds = await asyncio.gather(*(stores.schedules.claim_pending_firings(later, until) for _ in range(4)))
     (taken,) = [one for found in rounds for one in found]
     assert (taken.firing_id, taken.message_ref, taken.due_at) == (left.firing_id, "100.5", START)
     await stores.schedules.close(taken.firing_id, "fired", run_id="r1")
-    assert await stores.schedules.take_pending(later + timedelta(days=1), until + timedelta(days=1)) == ()
+    assert await stores.schedules.claim_pending_firings(later + timedelta(days=1), until + timedelta(days=1)) == ()
 
 
 async def test_what_runs_once_is_gone_after_it_ran(stores: Stores) -> None:
@@ -215,7 +215,7 @@ async def test_somebody_can_run_a_paused_schedule_now_without_moving_its_next_ti
     assert (
         await stores.schedules.begin_firing(DueSchedule(schedule=paused), plan, due_at=START, claimed_until=now) is None
     )
-    assert [one.firing_id for one in await stores.schedules.take_pending(START, START)] == [fired.firing_id]
+    assert [one.firing_id for one in await stores.schedules.claim_pending_firings(START, START)] == [fired.firing_id]
 
 
 async def test_a_deleted_schedule_takes_its_firings_along(stores: Stores) -> None:
@@ -380,7 +380,7 @@ CALL = TriggerEvent(kind="hook", address=CHANNEL, key="k1", group="disk", title=
 
 
 async def call(stores: Stores, event: TriggerEvent = CALL, hook: Schedule = HOOK) -> Firing | EventRefusal:
-    return await stores.schedules.begin_event(hook, event, claim_seconds=60)
+    return await stores.schedules.begin_event_firing(hook, event, claim_seconds=60)
 
 
 async def test_an_event_begins_once_however_many_processes_hear_it(stores: Stores) -> None:
@@ -397,8 +397,8 @@ async def test_an_event_begins_once_however_many_processes_hear_it(stores: Store
 async def test_triggers_are_never_due_and_found_by_their_channel(stores: Stores) -> None:
     post = replace(HOOK, schedule_id="post", timing=Trigger(kind="post"), address=replace(CHANNEL, channel_id="C2"))
     await save(stores, DAILY, HOOK, post, replace(HOOK, schedule_id="paused", state="paused"))
-    assert {one.schedule_id for one in await stores.schedules.triggers()} == {"incidents", "post"}
-    assert await stores.schedules.triggers(post.address) == (post,)
+    assert {one.schedule_id for one in await stores.schedules.list_triggers()} == {"incidents", "post"}
+    assert await stores.schedules.list_triggers(post.address) == (post,)
     far = datetime(9000, 1, 1, tzinfo=UTC)
     assert [one.schedule.schedule_id for one in await due_at(stores, far)] == ["daily"]
 
@@ -422,20 +422,20 @@ async def test_what_belongs_together_goes_to_one_thread(stores: Stores) -> None:
     early = await call(stores, replace(CALL, key="k2"))
     assert isinstance(first, Firing)
     assert isinstance(early, Firing)
-    assert await stores.schedules.in_group(first) == first
-    assert await stores.schedules.in_group(early) is None, "the thread is not open yet"
+    assert await stores.schedules.find_group_thread(first) == first
+    assert await stores.schedules.find_group_thread(early) is None, "the thread is not open yet"
     await stores.schedules.record_announcement(first, "100.5")
-    placed = await stores.schedules.in_group(early)
+    placed = await stores.schedules.find_group_thread(early)
     assert placed == replace(early, thread_key="100.5")
     await stores.schedules.record_announcement(placed, "100.6")
     later, other = await call(stores, replace(CALL, key="k3")), await call(stores, replace(CALL, key="k4", group="b"))
     assert isinstance(later, Firing)
     assert isinstance(other, Firing)
-    assert await stores.schedules.in_group(later) == replace(later, thread_key="100.5")
-    assert await stores.schedules.in_group(other) == other
+    assert await stores.schedules.find_group_thread(later) == replace(later, thread_key="100.5")
+    assert await stores.schedules.find_group_thread(other) == other
     await stores.schedules.record_announcement(later, "100.7")  # it opened another thread, because that one was gone
     last = require_type(await call(stores, replace(CALL, key="k5")), Firing)
-    assert await stores.schedules.in_group(last) == replace(last, thread_key="100.7")
+    assert await stores.schedules.find_group_thread(last) == replace(last, thread_key="100.7")
 
 
 async def test_a_trigger_begins_so_many_tasks_within_an_hour(stores: Stores) -> None:

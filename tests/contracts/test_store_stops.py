@@ -46,7 +46,7 @@ async def test_a_deleted_request_is_kept_nowhere_and_takes_no_later_one_along(st
     gone = replace(message("", key="gone", kind="delete"), message_ref="m1", sent_at=at(5))
     await stores.inbox.accept_action(gone, deciding(StopRun(until=at(5))))
     thread_id = said.thread_id or ""
-    assert await stores.conversations.all_messages(thread_id) == ()
+    assert await stores.conversations.llm_messages(thread_id) == ()
     assert await unread(stores, thread_id) == ["my own request"]
     runs = await stores.conversations.runs(thread_id)
     assert [one.status for one in runs] == ["stopped", "queued"]
@@ -84,7 +84,7 @@ async def test_the_request_and_what_was_read_show_how_a_run_ended(
     await stores.say("b", key="m2", decide=deciding(Accept(attention=attention)))
     lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.finish(lease)
-    assert await stores.conversations.refs_to_mark(lease.run_id) == shown
+    assert await stores.conversations.message_refs_to_mark(lease.run_id) == shown
 
 
 async def test_a_message_shows_the_end_of_its_newest_run(stores: Stores) -> None:
@@ -93,5 +93,5 @@ async def test_a_message_shows_the_end_of_its_newest_run(stores: Stores) -> None
     lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.finish(lease, replace(COMPLETED, status="failed", finish_reason=None))
     again = await stores.stops.retry_run(lease.run_id, "click", continues=False) or ""
-    assert await stores.conversations.refs_to_mark(lease.run_id) == ("m2",)
-    assert await stores.conversations.refs_to_mark(again) == ("m1",)
+    assert await stores.conversations.message_refs_to_mark(lease.run_id) == ("m2",)
+    assert await stores.conversations.message_refs_to_mark(again) == ("m1",)

@@ -107,7 +107,7 @@ async def main(url: str, folder: Path) -> None:
     told: list[Message] = []
     try:
         tools = ToolSet({tool.name: tool for tool in await servers.tools()})
-        sys.stderr.write(f"{SCENARIO}: {list(tools.tools)} {servers.missing()}\n")
+        sys.stderr.write(f"{SCENARIO}: {list(tools.tools)} {servers.missing_servers()}\n")
         for name in tools.tools:
             arguments = arguments_of(name.removeprefix("mcp_suite_"))
             outcome = await call(tools, name, arguments, told)

@@ -309,7 +309,7 @@ class _Opened:
     async def connect(self, port: int) -> PortStream:
         raise ToolError(f"Nothing listens on port {port}.")
 
-    async def link(self, port: int) -> None:
+    async def find_port_url(self, port: int) -> None:
         return None
 
 
@@ -330,7 +330,7 @@ class MemorySandboxes:
             await machine.raise_fence(fence)
         return _Opened(machine, fence)
 
-    def end_hold(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         del thread_id  # nothing to do, because files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

@@ -119,7 +119,7 @@ class FakeSurface:
     def file_limit(self, address: Address) -> int:
         return self.file_bytes_max
 
-    async def streams(self, address: Address) -> None:
+    async def find_streams(self, address: Address) -> None:
         return None
 
     async def delete(self, address: Address, message_ref: str) -> None:

@@ -110,7 +110,7 @@ class SimulatedChat:
     def file_limit(self, address: Address) -> int:
         return 10_000
 
-    async def streams(self, address: Address) -> AnswerStreams | None:
+    async def find_streams(self, address: Address) -> AnswerStreams | None:
         return self if self.has_streams else None
 
     async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
@@ -167,7 +167,7 @@ class SimulatedChat:
     async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ReadMessage | None]:
         return {}
 
-    def sent_at(self, message_ref: str) -> datetime:
+    def parse_sent_at(self, message_ref: str) -> datetime:
         return self.messages[message_ref].posted_at
 
     async def _call(

@@ -92,10 +92,10 @@ def _overtaking_answers() -> Injection:
 def _dropped_answer() -> Injection:
     """An answer is dropped if a message comes before the end of its run."""
 
-    def delivery_drafts(*_arguments: object) -> tuple[()]:
+    def build_delivery_drafts(*_arguments: object) -> tuple[()]:
         return ()
 
-    return execute, "delivery_drafts", delivery_drafts
+    return execute, "build_delivery_drafts", build_delivery_drafts
 
 
 def _ignored_denial() -> Injection:
@@ -163,21 +163,21 @@ def _approval_beside_question() -> Injection:
 def _unsigned_follow_ups() -> Injection:
     """Only the request shows how a run ended."""
 
-    async def refs_to_mark(self: SqlConversations, run_id: str) -> tuple[str, ...]:
+    async def message_refs_to_mark(self: SqlConversations, run_id: str) -> tuple[str, ...]:
         run = await self.run(run_id)
         return (run.request_ref,) if run else ()
 
-    return SqlConversations, "refs_to_mark", refs_to_mark
+    return SqlConversations, "message_refs_to_mark", message_refs_to_mark
 
 
 def _sign_of_an_old_question() -> Injection:
     """A request shows a question for ever, although it is withdrawn."""
-    whole = next_step.final_signs
+    whole = next_step.final_reactions
 
-    def final_signs(end: next_step.RunEnd) -> dict[str, Any]:
+    def final_reactions(end: next_step.RunEnd) -> dict[str, Any]:
         return whole(replace(end, has_open_question=True))
 
-    return next_step, "final_signs", final_signs
+    return next_step, "final_reactions", final_reactions
 
 
 def _endless_tries() -> Injection:

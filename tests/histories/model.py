@@ -14,7 +14,7 @@ from core.domain.call_consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
 from core.domain.threads import Usage
-from core.observability import log_context
+from core.observability import get_log_context
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from core.tools.catalogue import all_tools
 from core.tools.tool import Tool, ToolContext, ToolSet
@@ -92,7 +92,7 @@ class ScriptedModel:
 
     async def ask_model(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         messages = request.messages[: request.stable_messages or None]
-        run_id, worker = (log_context().get(name, "") for name in ("run_id", "worker"))
+        run_id, worker = (get_log_context().get(name, "") for name in ("run_id", "worker"))
         self.requests.append(SentRequest(run_id, f"{run_id} {worker}", datetime.now(UTC), messages))
         await asyncio.sleep(self._chance.delay(0.5))
         for delta in _answer(list(messages)):

@@ -19,7 +19,7 @@ from bots.inbound.actions import Outcome, UserAction
 from bots.slack.events.parse import Ignored, ParseContext, parse_click, parse_event
 from bots.slack.render.messages import render_content as render_slack
 from bots.slack.web_api.client import Identity
-from core.domain.actions import time_of_arrival
+from core.domain.actions import estimate_sent_at
 from core.domain.threads import Address, Person
 from core.ports import Reaction
 from core.tasks import spawn
@@ -293,7 +293,7 @@ class DiscordReader:
             spawn(handle_interaction(values[0], self._interactions), name="press")
         if name not in ("message", "raw_message_edit", "raw_message_delete", "raw_reaction_add"):
             return
-        value, now = values[0], time_of_arrival()
+        value, now = values[0], estimate_sent_at()
         message = getattr(value, "message", value)
         channel_id = getattr(value, "channel_id", None) or message.channel.id
         location = locate_channel(self._client.get_channel(channel_id), self._guild_id)
@@ -307,7 +307,7 @@ class DiscordReader:
                 author = value.cached_message and value.cached_message.author
                 action = parse.parse_delete(value.message_id, location, author, now)
             case _:
-                who, standing = parse.parse_person(value.member), parse.parse_standing(value.member, location)
+                who, standing = parse.parse_person(value.member), parse.parse_actor_context(value.member, location)
                 action = parse.parse_reaction(str(value.emoji), value.message_id, location, who, now, standing)
         self._actions.append(action)
 

@@ -7,8 +7,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import cast
 
-from bots.bootstrap.background_jobs import repeat
-from bots.bootstrap.inbound import build_reception
+from bots.bootstrap.background_jobs import repeat_job
+from bots.bootstrap.inbound import build_receiver
 from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.stores import Stores
 from bots.delivery.poster import DeliveryDeps
@@ -16,7 +16,7 @@ from bots.delivery.run_delivery import RunDelivery
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.receiver import ActionReceiver
 from bots.settings import Settings
-from core.agents.definition import KnownNames
+from core.agents.definition import ReferableNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.context.window import ContextPolicy
@@ -91,7 +91,7 @@ class Program:
         quiet_sweep_seconds = 0.0 if self._servers.messaging else 15.0
         if self._has_bot:
             delivery = self._delivery = RunDelivery(self._delivery_deps(), quiet_sweep_seconds=quiet_sweep_seconds)
-            self.receiver = build_reception(
+            self.receiver = build_receiver(
                 _settings(),
                 self._stores,
                 sandboxes=None,
@@ -108,7 +108,7 @@ class Program:
             self._worker = Worker(self._run_deps(), self._stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
             self._worker.start()
         else:
-            beats = repeat("beat", HEARTBEAT_SECONDS, partial(self._stores.claims.heartbeat, self.worker_id))
+            beats = repeat_job("beat", HEARTBEAT_SECONDS, partial(self._stores.claims.heartbeat, self.worker_id))
             self._heartbeat = spawn(beats, name="heartbeat")
         if self._delivery is not None:
             self._delivery.start()
@@ -131,7 +131,7 @@ class Program:
 
     async def _stop_run(self, run_id: str) -> None:
         assert self.receiver is not None
-        await self.receiver.stop(run_id)
+        await self.receiver.stop_run(run_id)
 
     def _delivery_deps(self) -> DeliveryDeps:
         stores = self._stores
@@ -213,7 +213,7 @@ def _settings() -> Settings:
 
 @cache
 def _agent_files() -> AgentFiles:
-    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())))
+    files = AgentFiles(known=ReferableNames(tools=frozenset(all_tools())))
     files.load()
     return files
 

@@ -19,8 +19,8 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection, update
 
-from bots.bootstrap.background_jobs import repeat
-from bots.bootstrap.inbound import build_reception
+from bots.bootstrap.background_jobs import repeat_job
+from bots.bootstrap.inbound import build_receiver
 from bots.bootstrap.platforms import Platforms
 from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.stores import Stores
@@ -28,7 +28,7 @@ from bots.delivery.content import Notice
 from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.schedules import ScheduleRunner
 from bots.settings import Settings
-from core.agents.definition import KnownNames
+from core.agents.definition import ReferableNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.domain.actions import MEMBER, ActorContext, IncomingMessage
@@ -237,7 +237,7 @@ class _Chat:
         found = await self.find(channel, delivery_id) if may_be_posted else None
         return found or await self.post(channel, content, delivery_id=delivery_id, precondition=precondition)
 
-    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+    async def fetch_actor_context(self, address: Address, person_id: str) -> ActorContext:
         del address
         await self._reach("chat.standing")
         return ActorContext(has_left=True) if person_id in self.left else MEMBER
@@ -277,7 +277,7 @@ class _History:
         for number in range(random.choice((2, 2, 3))):
             self._start(f"p{number}")
         worker, users = SimulatedProcess(loop, "worker"), SimulatedProcess(loop, "users")
-        worker.start(repeat("work", WORK_SECONDS, self._work))
+        worker.start(repeat_job("work", WORK_SECONDS, self._work))
         operations = [self._arm] * random.randint(1, 5)
         operations += random.choices((self._change, self._edit, self._arm), k=random.randint(0, 8))
         operations += [self._arm_hook] * random.randint(0, 2)
@@ -310,11 +310,11 @@ class _History:
         process = self._programs[name] = SimulatedProcess(self._loop, f"{name}.{self._starts}")
         self.note(f"{process.name} starts")
         runner = self._runners[process] = self._runner(self._new_stores())
-        process.start(repeat("look", LOOK_SECONDS, runner.fire_due_schedules))
+        process.start(repeat_job("look", LOOK_SECONDS, runner.fire_due_schedules))
 
     def _runner(self, stores: Stores) -> ScheduleRunner:
         platforms = Platforms(file_sources={}, surfaces={"slack": cast(Any, self.chat)}, slack=cast(Any, self.chat))
-        reception = build_reception(
+        reception = build_receiver(
             _settings(),
             stores,
             sandboxes=None,
@@ -428,7 +428,7 @@ class _History:
             task="Report", when=self._random.choice(RULES), thread=self._random.choice(("new", "same")), id=schedule_id
         )
         self._saved += 1
-        schedule = replace(self._tools(owner).schedule(params, owner), thread_id=None)
+        schedule = replace(self._tools(owner).build_schedule(params, owner), thread_id=None)
         await self._stores.schedules.save(schedule, DEFAULT_LIMITS, by=owner, change=change)
         return f"{change} {schedule.schedule_id}: {schedule.headline}"
 
@@ -467,7 +467,7 @@ class _History:
         async def answer(runner: ScheduleRunner) -> None:
             nonlocal answered
             hook = await runner.schedules.find(hook_id)
-            refusal = await runner.begin_event(hook, event) if hook else "gone"
+            refusal = await runner.fire_for_event(hook, event) if hook else "gone"
             answered = True
             self.note(f"{hook_id} is called with {key}: {refusal or 'accepted'}")
             if refusal is None:
@@ -833,10 +833,10 @@ def _burst() -> Injection:
 def _silent_pause() -> Injection:
     """The owner is not told of a pause."""
 
-    async def tell_person(*_arguments: Any) -> None:
+    async def send_direct_message(*_arguments: Any) -> None:
         return
 
-    return Platforms, "tell_person", tell_person
+    return Platforms, "send_direct_message", send_direct_message
 
 
 BUGS: Mapping[str, Callable[[], Injection]] = {
@@ -884,7 +884,7 @@ def _settings() -> Settings:
 
 @cache
 def _agent_files() -> AgentFiles:
-    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())))
+    files = AgentFiles(known=ReferableNames(tools=frozenset(all_tools())))
     files.load()
     return files
 

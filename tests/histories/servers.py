@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from core.domain.errors import StorageUnavailable
 from core.domain.events import RunEvent
 from core.failpoints import Failpoint
-from storage.memory.event_bus import Reader
+from storage.memory.event_bus import EventReader
 from storage.migrations import migrate_connection
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
@@ -212,7 +212,7 @@ class SimulatedQueue:
             if not self._chance.fails(0.1):
                 self._loop.later(self._chance.delay(0.002), lambda: self._arrive(run_id))
 
-    async def claim(self) -> str:
+    async def get(self) -> str:
         if self._waiting:
             return self._waiting.popleft()
         answer: asyncio.Future[str] = self._loop.create_future()
@@ -234,7 +234,7 @@ class SimulatedBus:
     def __init__(self, loop: VirtualTimeLoop, chance: Chance) -> None:
         self._loop = loop
         self._chance = chance
-        self._readers: dict[str, dict[Reader, None]] = {}
+        self._readers: dict[str, dict[EventReader, None]] = {}
         self._free_at: dict[str, float] = {}
 
     async def publish(self, events: Sequence[RunEvent]) -> None:
@@ -252,7 +252,7 @@ class SimulatedBus:
 
     @asynccontextmanager
     async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent], None]:
-        reader = Reader(1000)
+        reader = EventReader(1000)
         self._readers.setdefault(run_id, {})[reader] = None
         try:
             yield reader

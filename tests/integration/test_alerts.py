@@ -33,7 +33,7 @@ def counted() -> dict[str, set[str]]:
             pass
     metrics.observe_platform_call("slack", "chat.update", 429, 0.1)
     metrics.count_usage("m", Usage())
-    text = metrics.text(None).decode()
+    text = metrics.render_text(None).decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     return {one.name: {*one.labels} - {"le"} for one in samples}
 

@@ -146,7 +146,7 @@ def test_the_image_is_installed_with_hashes_and_runs_as_nobody_special() -> None
 
 
 def test_every_figure_is_explained_and_every_name_in_the_explanation_is_a_figure() -> None:
-    families = text_string_to_metric_families(Metrics().text(None).decode())
+    families = text_string_to_metric_families(Metrics().render_text(None).decode())
     kinds = {family.name: family.type for family in families}
     ours = {
         f"{name}_total" if kind == "counter" else name for name, kind in kinds.items() if name.startswith("threadhand_")

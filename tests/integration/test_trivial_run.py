@@ -191,7 +191,7 @@ async def test_a_trivial_run_takes_few_transactions_and_files(
     for module, name in LIMITS_OF_QUICK_RUNS:
         monkeypatch.setattr(module, name, 60.0)
     monkeypatch.setattr(Poster, "_check_lease", no_check)  # only after a second without a write
-    monkeypatch.setattr(Reactions, "is_sure", lambda reactions, message: True)
+    monkeypatch.setattr(Reactions, "is_cache_valid", lambda reactions, message: True)
     trace = await traced_run(platform, tmp_path)
     assert len(trace.of_the_run()) <= TRANSACTIONS_MAX, str(trace)
     assert len(trace.files) <= FILES_MAX, str(trace)

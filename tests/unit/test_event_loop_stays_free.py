@@ -22,8 +22,8 @@ from core.knowledge.chunk import Chunk
 from core.knowledge.doc_qa import answer_from_document
 from core.knowledge.ports import KnowledgeEntry, KnowledgeStore, Scope
 from core.mcp import resources
-from core.mcp.results import tool_output
-from core.mcp.tools import SCHEMA_KEY, usable_tools
+from core.mcp.results import convert_result
+from core.mcp.tools import SCHEMA_KEY, select_usable_tools
 from core.ports import Sandbox
 from core.stores import Delivery
 from core.tools.tool import ToolContext
@@ -59,7 +59,7 @@ async def edit_a_file() -> None:
 async def follow_a_checklist() -> None:
     call = ToolCall(name="create_file", arguments={"file_path": "todo.md"}, call_id="c")
     text = ("# " + "*a " * 196 + "\n") * 109
-    await TodoTracker().look(call, partial(opened, "todo.md", text.encode()), print)
+    await TodoTracker().track_call(call, partial(opened, "todo.md", text.encode()), print)
 
 
 @cache
@@ -68,7 +68,7 @@ def large_result() -> CallToolResult:
 
 
 async def read_a_result_of_mcp() -> None:
-    said = await tool_output(large_result(), server="s", tool="t", context=CONTEXT)
+    said = await convert_result(large_result(), server="s", tool="t", context=CONTEXT)
     assert "characters are left out" in str(said.output)
 
 
@@ -79,7 +79,7 @@ def large_schema() -> JsonObject:
 
 async def take_a_tool_of_mcp() -> None:
     tool: Any = SimpleNamespace(name="a", description="", annotations=None, meta={SCHEMA_KEY: large_schema()})
-    _, (left_out,) = await usable_tools(stdio(is_forked=False), [tool])
+    _, (left_out,) = await select_usable_tools(stdio(is_forked=False), [tool])
     assert "is longer than" in left_out
 
 
@@ -138,8 +138,8 @@ async def deliver_an_answer() -> None:
 
     poster: Any = SimpleNamespace(
         surface=SimpleNamespace(answer_limit=1_800),
-        current_state=lambda one: SimpleNamespace(state="pending" if one is answer else "delivered"),
-        plan_one=planned,
+        latest_record=lambda one: SimpleNamespace(state="pending" if one is answer else "delivered"),
+        plan_delivery=planned,
         send_file=sent,
     )
     run, deps = cast(Run, SimpleNamespace(run_id="r")), cast(DeliveryDeps, None)

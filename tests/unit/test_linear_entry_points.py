@@ -14,12 +14,12 @@ from bots.delivery.answer_stream import STREAM_CHARACTERS_MAX, AnswerStream
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.markdown import split_markdown
 from bots.delivery.run_view import RunView, Task
-from bots.discord.gateway.parse import readable_text
+from bots.discord.gateway.parse import text_with_names
 from bots.discord.render import components as discord_render
 from bots.inbound.actions import split_agent_prefix
 from bots.inbound.commands.table import parse_command
 from bots.observability.logs import redact
-from bots.slack.events.parse import ParseContext, parse_click, parse_event, user_ids_in
+from bots.slack.events.parse import ParseContext, find_user_ids, parse_click, parse_event
 from bots.slack.render import messages as slack
 from bots.slack.render.block_kit import simplify_blocks
 from bots.slack.web_api.client import Identity
@@ -78,7 +78,7 @@ def _slack_event(text: str) -> object:
     rich: JsonObject = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
     block: JsonObject = {"type": "rich_text", "elements": [rich]}
     context = ParseContext(identity=BOT)
-    user_ids_in({**event, "text": text})
+    find_user_ids({**event, "text": text})
     return (
         parse_event({**event, "text": text}, context),
         parse_event({**event, "text": f"{text}<@U1>{text}"}, context),
@@ -101,7 +101,7 @@ def _discord_text(text: str) -> object:
     user = SimpleNamespace(id=2, display_name="Ada")
     snapshot = SimpleNamespace(content=text, embeds=[], components=[])
     message = SimpleNamespace(content=text, mentions=[user], guild=None, message_snapshots=[snapshot], stickers=[])
-    words = readable_text(cast(discord.Message, message), 1)
+    words = text_with_names(cast(discord.Message, message), 1)
     return parse_command(words), split_agent_prefix(words)
 
 

@@ -23,7 +23,7 @@ HandleMessage = Callable[[discord.Message], Awaitable[None]]
 HandleClosed = Callable[[ChannelLocation, str], Awaitable[None]]
 
 
-async def read_gap(
+async def backfill_gap(
     client: discord.Client,
     handle_closed: HandleClosed,
     handle: HandleMessage,

@@ -20,7 +20,7 @@ from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import Receive
-from bots.inbound.receiver import Suggest
+from bots.inbound.receiver import SuggestValues
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.settings.discord import Shards
 from core.domain.errors import SurfaceError
@@ -46,7 +46,7 @@ def gateway_intents() -> discord.Intents:
     )
 
 
-def forgo_message_content(client: discord.Client) -> None:
+def drop_message_content_intent(client: discord.Client) -> None:
     """Leaves out the message content intent when the client connects again."""
     client._connection._intents.message_content = False  # noqa: SLF001 - `intents` is a copy # pyright: ignore[reportPrivateUsage]
 
@@ -60,7 +60,7 @@ class GatewayClient(discord.AutoShardedClient):
         self,
         receive: Receive,
         cursors: InboundCursors,
-        suggest: Suggest | None = None,
+        suggest: SuggestValues | None = None,
         trace: aiohttp.TraceConfig | None = None,
         shards: Shards | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class GatewayClient(discord.AutoShardedClient):
             shard_count=shards and shards.count,
         )
         self.rest = RestClient(self.http)
-        malformed_payloads.tolerate(self, self.rest)
+        malformed_payloads.tolerate_malformed_payloads(self, self.rest)
         self.thread_opener = ThreadOpener(self.rest)
         self.channel_cursors = ChannelCursors(cursors, self._read_gap, shards=shards)
         self.kept_events = RetryBuffer("discord")
@@ -122,12 +122,12 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
         work = partial(backfill.record_new_channels, guild, self.channel_cursors)
-        await self.kept_events.handle(str(guild.id), f"channels:{guild.id}", work)
+        await self.kept_events.handle_or_keep(str(guild.id), f"channels:{guild.id}", work)
 
     async def on_guild_remove(self, guild: discord.Guild) -> None:
         if self.on_uninstall is not None:
             uninstall = partial(self.on_uninstall, "discord", str(guild.id))
-            await self.kept_events.handle(str(guild.id), f"guild remove:{guild.id}", uninstall)
+            await self.kept_events.handle_or_keep(str(guild.id), f"guild remove:{guild.id}", uninstall)
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         log.info("discord: the bot was added to server %s", guild.id)
@@ -153,10 +153,10 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def _backfill_channels(self) -> None:
         work = partial(backfill.backfill_channels, self, self.channel_cursors)
-        await self.kept_events.handle("all channels", "backfill", work)
+        await self.kept_events.handle_or_keep("all channels", "backfill", work)
 
     async def _read_gap(self, channel_id: int, after: int) -> None:
-        await backfill.read_gap(
+        await backfill.backfill_gap(
             self,
             self.event_handler.on_thread_closed,
             partial(self.event_handler.handle_message, is_missed=True),

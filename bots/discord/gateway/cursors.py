@@ -50,10 +50,10 @@ class ChannelCursors:
         self._current.clear()
 
     @asynccontextmanager
-    async def handling(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
+    async def handle_in_order(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
         """Context manager: inside the block, no other message of the channel is handled. Advances the cursor at the
         end."""
-        async with self.lock_channel(channel_id):
+        async with self.lock_of_channel(channel_id):
             try:
                 await self._fill_gap(channel_id)
                 yield
@@ -65,7 +65,7 @@ class ChannelCursors:
                 raise
             self.advance(channel_id, message_id)
 
-    def lock_channel(self, channel_id: int) -> asyncio.Lock:
+    def lock_of_channel(self, channel_id: int) -> asyncio.Lock:
         """Returns the channel's lock. While it is held, no other task handles messages of the channel."""
         return self._locks.setdefault(channel_id, asyncio.Lock())
 
@@ -73,7 +73,7 @@ class ChannelCursors:
         """Advances the cursor for a message that is not for the agent, so that backfills stay short. Does nothing while
         a gap before the message is being retried in the background."""
         if channel_id not in self._retries:
-            async with self.handling(channel_id, message_id):
+            async with self.handle_in_order(channel_id, message_id):
                 pass
 
     def advance(self, channel_id: int, message_id: int) -> None:
@@ -89,7 +89,7 @@ class ChannelCursors:
         """Gives a thread that was just opened a cursor, unless it already has one. Stores the cursor immediately,
         because a thread without one would be opened again after it is deleted."""
         self.record_guild_of_channel(thread_id, guild_id)
-        async with self.lock_channel(thread_id):
+        async with self.lock_of_channel(thread_id):
             self.advance(thread_id, thread_id)
         await self._writer.flush()
 
@@ -117,7 +117,7 @@ class ChannelCursors:
 
     async def fill_gap(self, channel_id: int) -> None:
         """Backfills a channel if it has a gap."""
-        async with self.lock_channel(channel_id):
+        async with self.lock_of_channel(channel_id):
             await self._fill_gap(channel_id)
 
     def record_guild_of_channel(self, channel_id: int, guild_id: int | None) -> None:
@@ -127,7 +127,7 @@ class ChannelCursors:
     def is_on_own_shards(self, channel_id: int) -> bool:
         """Whether this process receives the channel's messages. True if the channel's guild is not known yet."""
         guild_id = self._guilds.get(channel_id)
-        return self._shards is None or guild_id is None or self._shards.has(guild_id)
+        return self._shards is None or guild_id is None or self._shards.receives_guild(guild_id)
 
     def mark_current(self, channel_id: int) -> None:
         """Records that the channel has no gap."""

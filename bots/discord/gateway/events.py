@@ -12,27 +12,27 @@ from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.parse import (
     find_app_ids,
-    has_meaning,
+    is_command_emoji,
     is_from_person,
     is_mentioned,
+    parse_actor_context,
     parse_delete,
     parse_edit,
-    parse_emoji,
+    parse_emoji_event,
     parse_message,
     parse_person,
-    parse_post,
+    parse_post_event,
     parse_reaction,
-    parse_standing,
 )
-from bots.discord.permissions import describe_obstacle, find_bot_permissions, notice_place
-from bots.discord.render.components import text_message
+from bots.discord.permissions import describe_obstacle, find_bot_permissions, find_notice_channel_id
+from bots.discord.render.components import build_text_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, get_text, translating_errors
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.actions import Admits, CommandCalled, Outcome, Receive, stop_by
+from bots.inbound.actions import Admits, CommandCalled, Outcome, Receive, stop_request_from
 from bots.inbound.retry_buffer import RetryBuffer
-from bots.inbound.schedules import Hear
-from core.domain.actions import ActorContext, IncomingMessage, StopRequested, time_of_arrival
+from bots.inbound.schedules import TriggerEventHandler
+from core.domain.actions import ActorContext, IncomingMessage, StopRequested, estimate_sent_at
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
@@ -79,7 +79,7 @@ class EventHandler:
         self.sees_all_content = True
         self._told_blind: set[int] = set()
         self.admits: Admits | None = None
-        self.hear: Hear | None = None
+        self.hear: TriggerEventHandler | None = None
 
     async def on_message(self, message: discord.Message) -> None:
         """Handles a live message after all older messages of its channel."""
@@ -96,23 +96,23 @@ class EventHandler:
             await self._hear_post(message)
             await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
-        async with self._channel_cursors.handling(message.channel.id, message.id):
+        async with self._channel_cursors.handle_in_order(message.channel.id, message.id):
             allowed = find_bot_permissions(message.channel, message.guild)
             if allowed is None or allowed.read_message_history:
                 await self.handle_message(message)
             else:  # the bot may not read the history, so the message cannot be read again
-                await self._kept_events.handle(
+                await self._kept_events.handle_or_keep(
                     str(message.channel.id), f"message:{message.id}", partial(self.handle_message, message)
                 )
 
     async def _hear_post(self, message: discord.Message) -> None:
         location = locate_channel(message.channel, message.guild and message.guild.id)
-        await self._hear(parse_post(message, location, self._bot_user_id()))
+        await self._hear(parse_post_event(message, location, self._bot_user_id()))
 
     async def _hear(self, happened: TriggerEvent | None) -> None:
         """Passes the event to the schedules, and retries until it is stored."""
         if happened is not None and self.hear is not None:
-            await self._kept_events.handle(
+            await self._kept_events.handle_or_keep(
                 happened.address.channel_id, f"event:{happened.key}", partial(self.hear, happened)
             )
 
@@ -152,9 +152,9 @@ class EventHandler:
             # a backfilled message lacks its author's roles
             with translating_errors():
                 try:
-                    actor = parse_standing(await message.guild.fetch_member(message.author.id), location)
+                    actor = parse_actor_context(await message.guild.fetch_member(message.author.id), location)
                 except (discord.NotFound, discord.Forbidden):  # a user who has left has no roles
-                    actor = replace(parse_standing(message.author, location), groups=frozenset())
+                    actor = replace(parse_actor_context(message.author, location), groups=frozenset())
             inbound = replace(inbound, actor=actor)
         problem = describe_obstacle(message.channel, find_bot_permissions(message.channel, message.guild))
         # a command with files begins a conversation, too, because the files are added to its knowledge
@@ -196,7 +196,7 @@ class EventHandler:
         except SurfaceError as error:
             log.info("discord: a refused request has no reaction: %s", error)
         notice = Outcome(notice=problem, is_ignored=True)
-        await self._reply(message, notice, channel_id=notice_place(message.channel) or "")
+        await self._reply(message, notice, channel_id=find_notice_channel_id(message.channel) or "")
 
     async def on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         message = payload.message
@@ -206,7 +206,7 @@ class EventHandler:
         if message.author.id == self._bot_user_id():
             return
         edited_at = message.edited_at.isoformat() if message.edited_at else ""
-        await self._kept_events.handle(
+        await self._kept_events.handle_or_keep(
             str(message.channel.id), f"edit:{message.id}:{edited_at}", partial(self._edit, message)
         )
 
@@ -214,7 +214,7 @@ class EventHandler:
         location = await self._locate(message.channel, message.guild)
         inbound = location and parse_edit(message, location, self._bot_user_id())
         if inbound:
-            async with self._channel_cursors.lock_channel(message.channel.id):
+            async with self._channel_cursors.lock_of_channel(message.channel.id):
                 await self._receive(inbound)
                 is_young = datetime.now(UTC) - message.created_at < UNHANDLED_AGE_MAX
                 may_be_new = is_young and not message.flags.has_thread
@@ -236,16 +236,18 @@ class EventHandler:
         message_ids: Set[int],
         author: discord.abc.User | None,
     ) -> None:
-        now = time_of_arrival()
+        now = estimate_sent_at()
 
         async def delete(message_id: int) -> None:
             location = await self._locate_by_id(payload.channel_id, payload.guild_id)
             if location and (inbound := parse_delete(message_id, location, author, now)):
-                async with self._channel_cursors.lock_channel(payload.channel_id):
+                async with self._channel_cursors.lock_of_channel(payload.channel_id):
                     await self._receive(inbound)
 
         for message_id in sorted(message_ids):
-            await self._kept_events.handle(str(payload.channel_id), f"delete:{message_id}", partial(delete, message_id))
+            await self._kept_events.handle_or_keep(
+                str(payload.channel_id), f"delete:{message_id}", partial(delete, message_id)
+            )
 
     async def on_thread_closed(self, location: ChannelLocation, error_code: str) -> None:
         """Stops the run of a thread that was locked or deleted. Nothing is posted in the thread from now on.
@@ -259,7 +261,7 @@ class EventHandler:
             person=MODERATOR,
             actor=ActorContext(groups=None),
         )
-        await self._kept_events.handle(str(location.channel_id), stop.dedupe_key, partial(self._receive, stop))
+        await self._kept_events.handle_or_keep(str(location.channel_id), stop.dedupe_key, partial(self._receive, stop))
 
     async def on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         """Handles an added reaction."""
@@ -268,12 +270,12 @@ class EventHandler:
             return
         location = locate_channel(self._client.get_channel(payload.channel_id), payload.guild_id)
         if location is not None:
-            await self._hear(parse_emoji(payload.emoji.name, payload.message_id, location))
-        if not has_meaning(str(payload.emoji)):
+            await self._hear(parse_emoji_event(payload.emoji.name, payload.message_id, location))
+        if not is_command_emoji(str(payload.emoji)):
             return
-        now = time_of_arrival()
+        now = estimate_sent_at()
         event_id = f"reaction:{payload.message_id}:{payload.user_id}:{payload.emoji}:{now}"
-        await self._kept_events.handle(str(payload.channel_id), event_id, partial(self._react, payload, now))
+        await self._kept_events.handle_or_keep(str(payload.channel_id), event_id, partial(self._react, payload, now))
 
     async def _react(self, payload: discord.RawReactionActionEvent, received_at: datetime) -> None:
         location = await self._locate_by_id(payload.channel_id, payload.guild_id)
@@ -282,7 +284,7 @@ class EventHandler:
         member, is_direct = payload.member, location.kind == "direct"
         who = parse_person(member) if member else Person(person_id=str(payload.user_id), name="Somebody")
         unknown = ActorContext(is_direct=is_direct, groups=frozenset() if is_direct else None)
-        standing = parse_standing(member, location) if member else unknown
+        standing = parse_actor_context(member, location) if member else unknown
         inbound = parse_reaction(str(payload.emoji), payload.message_id, location, who, received_at, standing)
         if inbound:
             await self._receive(inbound)
@@ -296,11 +298,13 @@ class EventHandler:
             return
         own_id = str(message.channel.id)
         place = own_id if channel_id is None else channel_id
-        body = text_message(outcome.notice, commands=outcome.commands)
+        body = build_text_message(outcome.notice, commands=outcome.commands)
         if place == own_id:
             body["message_reference"] = {"message_id": str(message.id), "fail_if_not_exists": False}
         else:
-            body = text_message(f"{message.author.mention} <#{own_id}>: {outcome.notice}", commands=outcome.commands)
+            body = build_text_message(
+                f"{message.author.mention} <#{own_id}>: {outcome.notice}", commands=outcome.commands
+            )
         body["nonce"] = delivery_marker.delivery_nonce(f"notice:{message.id}")
         body["enforce_nonce"] = True
         try:
@@ -313,7 +317,7 @@ class EventHandler:
             recipient: JsonObject = {"recipient_id": str(message.author.id)}
             opened = await self._rest.call("POST", "/users/@me/channels", body=recipient)
             text = f"<#{own_id}>: {outcome.notice}"
-            await self._post(get_text(opened, "id"), text_message(text))
+            await self._post(get_text(opened, "id"), build_text_message(text))
         except SurfaceError as error:
             log.warning("a notice could not be posted: %s", error)
 
@@ -362,6 +366,6 @@ async def open_thread_for(
             await opener.add_member(request.address, request.person.person_id)
     except SurfaceRefused as refused:
         log.warning("discord: a thread was refused: %s", refused.code)
-        await receive(replace(stop_by(request), dedupe_key=f"{request.dedupe_key}:unopened"))
+        await receive(replace(stop_request_from(request), dedupe_key=f"{request.dedupe_key}:unopened"))
     except SurfaceError as error:
         log.warning("discord: a thread could not be opened yet: %s", error)

@@ -26,7 +26,7 @@ _NEEDED: JsonObject = {"id": "0", "type": 0, "content": ""}
 _PERSON: JsonObject = {"username": "somebody", "discriminator": "0", "avatar": None}
 
 
-def tolerate(client: discord.Client, rest: RestClient) -> None:
+def tolerate_malformed_payloads(client: discord.Client, rest: RestClient) -> None:
     """Makes the client parse messages, whether it receives or fetches them, without the parts that cannot be parsed,
     and skip other events that it cannot parse. If a received message is incomplete, it is fetched."""
     state = client._connection  # noqa: SLF001 - it parses all payloads # pyright: ignore[reportPrivateUsage]
@@ -47,11 +47,11 @@ def create_message(state: Any, *, channel: Any, data: Any) -> discord.Message:
     try:
         return discord.Message(state=state, channel=channel, data=whole)
     except Exception:  # for a payload of an unexpected shape, discord.py may raise anything
-        parts: Any = parsable_parts(state, channel, whole)
+        parts: Any = drop_unparsable_parts(state, channel, whole)
         return discord.Message(state=state, channel=channel, data=parts)
 
 
-def parsable_parts(state: Any, channel: Any, payload: JsonObject) -> JsonObject:
+def drop_unparsable_parts(state: Any, channel: Any, payload: JsonObject) -> JsonObject:
     """Returns a message's payload without the parts that discord.py cannot parse. Tries each part by itself."""
     kept: JsonObject = {**_NEEDED, **{key: payload[key] for key in _NEEDED if payload.get(key) is not None}}
     lost: list[str] = []
@@ -119,7 +119,7 @@ async def _fetch_and_parse(state: Any, rest: RestClient, name: str, parse: _Pars
         parse(whole)
     except Exception:  # as above
         channel, _ = state._get_guild_channel(whole)  # noqa: SLF001 - as its parsers do
-        _parse_or_skip(name, parse, parsable_parts(state, channel, whole))
+        _parse_or_skip(name, parse, drop_unparsable_parts(state, channel, whole))
 
 
 def _parse_with_channel(client: discord.Client, rest: RestClient, parse: _Parse, payload: JsonObject) -> None:

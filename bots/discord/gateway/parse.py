@@ -11,10 +11,10 @@ from typing import cast
 import discord
 
 from bots.discord.address import ChannelLocation
-from bots.discord.rest.files import attachment_name, build_file_ref
+from bots.discord.rest.files import build_file_ref, display_name_of_attachment
 from bots.inbound.actions import CommandCalled, split_agent_prefix
-from bots.inbound.commands.commands_in_words import BLANK, calls_by_name, greeting_pattern
-from bots.inbound.commands.table import parse_words
+from bots.inbound.commands.commands_in_words import BLANK, calls_agent_by_name, greeting_pattern
+from bots.inbound.commands.table import parse_written_command
 from core.domain.actions import (
     MEMBER,
     ActorContext,
@@ -25,7 +25,7 @@ from core.domain.actions import (
     StopRequested,
 )
 from core.domain.approval import APPROVE_ONCE, DENY
-from core.domain.outside_text import mentioned_name, quote_lines
+from core.domain.outside_text import quote_lines, separate_address_marks
 from core.domain.schedules import TriggerEvent
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
@@ -52,7 +52,9 @@ def parse_person(user: discord.abc.User) -> Person:
     return Person(person_id=str(user.id), name=user.display_name.strip() or str(user.id))
 
 
-def parse_standing(user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False) -> ActorContext:
+def parse_actor_context(
+    user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False
+) -> ActorContext:
     """Returns the facts that Discord reports about the sender, with their roles. Backfilled messages lack roles. Direct
     messages have none."""
     if location.kind == "direct":
@@ -85,7 +87,9 @@ def _app_ids(message: discord.Message, bot_user_id: int) -> frozenset[str]:
     return frozenset(str(one) for one in ids if one)
 
 
-def parse_post(message: discord.Message, location: ChannelLocation | None, bot_user_id: int) -> TriggerEvent | None:
+def parse_post_event(
+    message: discord.Message, location: ChannelLocation | None, bot_user_id: int
+) -> TriggerEvent | None:
     """Returns the message as an event that a schedule may wait for. Returns None unless it is a top-level message in a
     channel, or the first message of a forum post, that does not mention the bot."""
     app_ids = _app_ids(message, bot_user_id)
@@ -102,11 +106,11 @@ def parse_post(message: discord.Message, location: ChannelLocation | None, bot_u
         message_ref=str(message.id),
         happened_at=message.created_at,
         app_ids=app_ids,
-        text=shown_text(message, bot_user_id) if app_ids else "",
+        text=full_text(message, bot_user_id) if app_ids else "",
     )
 
 
-def parse_emoji(name: str, message_id: int, location: ChannelLocation) -> TriggerEvent | None:
+def parse_emoji_event(name: str, message_id: int, location: ChannelLocation) -> TriggerEvent | None:
     """Returns the reaction as an event that a schedule may wait for. Returns None outside threads and channels that can
     have threads."""
     if location.kind not in ("channel", "thread"):
@@ -145,7 +149,7 @@ def parse_message(
         own_role = message.guild and message.guild.self_role
         names_bot = first["user"] == str(bot_user_id) or (own_role and first["role"] == str(own_role.id))
         is_to_others = is_to_others or not names_bot
-    text = readable_text(message, bot_user_id)
+    text = text_with_names(message, bot_user_id)
     agent_id, request = split_agent_prefix(text)
     quoted = _quoted(message, bot_user_id) if is_addressed else None
     author = parse_person(message.author)
@@ -160,22 +164,22 @@ def parse_message(
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
-        is_by_name=calls_by_name(text, own.display_name if own else ""),
+        is_by_name=calls_agent_by_name(text, own.display_name if own else ""),
         is_to_others=is_to_others,
         reply_ref=str(message.reference.message_id) if message.reference and reply_to else "",
         files=(*parse_files(message), *(parse_files(quoted) if quoted else ())),
         agent_id=agent_id,
         edited_at=message.edited_at,
-        actor=ActorContext(app_ids=app_ids) if app_ids else parse_standing(message.author, location),
+        actor=ActorContext(app_ids=app_ids) if app_ids else parse_actor_context(message.author, location),
     )
-    return parse_words(incoming, text.removeprefix("/"), has_files=bool(message.attachments))
+    return parse_written_command(incoming, text.removeprefix("/"), has_files=bool(message.attachments))
 
 
 def _with_origin(request: str, message: discord.Message, bot_user_id: int) -> str:
     """Returns the request followed by the message's poll and by the message that it replies to."""
     request = "\n".join([request, *poll_lines(message.poll)]).strip()
     quoted = _quoted(message, bot_user_id)
-    return f"{request}\n\n{quote_text(quoted, bot_user_id, REPLIED)}" if quoted else request
+    return f"{request}\n\n{quote_message(quoted, bot_user_id, REPLIED)}" if quoted else request
 
 
 def reply_author_id(message: discord.Message) -> int | None:
@@ -195,16 +199,16 @@ def _quoted(message: discord.Message, bot_user_id: int) -> discord.Message | Non
     return resolved if isinstance(resolved, discord.Message) else None
 
 
-def quote_text(quoted: discord.Message, bot_user_id: int, what: str) -> str:
+def quote_message(quoted: discord.Message, bot_user_id: int, introduction: str) -> str:
     """Returns a message that a request refers to as a quotation, so that none of its lines can pass for a part of the
     request."""
-    who, text = parse_person(quoted.author), shown_text(quoted, bot_user_id)[:FORWARDED_MAX]
-    return f"[{what} {who.name} ({who.person_id}), who did not say it to you:]\n{quote_lines(text)}"
+    who, text = parse_person(quoted.author), full_text(quoted, bot_user_id)[:FORWARDED_MAX]
+    return f"[{introduction} {who.name} ({who.person_id}), who did not say it to you:]\n{quote_lines(text)}"
 
 
-def shown_text(message: discord.Message, bot_user_id: int) -> str:
+def full_text(message: discord.Message, bot_user_id: int) -> str:
     """Returns everything that the message shows: its text, embeds, layouts, poll and forwarded messages."""
-    lines = (readable_text(message, bot_user_id), *_shown_lines(message), *poll_lines(message.poll))
+    lines = (text_with_names(message, bot_user_id), *_shown_lines(message), *poll_lines(message.poll))
     return "\n".join(line for line in lines if line)
 
 
@@ -244,7 +248,7 @@ def parse_edit(message: discord.Message, location: ChannelLocation, bot_user_id:
     ):
         return None
     is_addressed = location.kind == "direct" or is_mentioned(message, bot_user_id)
-    request = split_agent_prefix(readable_text(message, bot_user_id))[1]
+    request = split_agent_prefix(text_with_names(message, bot_user_id))[1]
     return MessageEdited(
         address=location.address(message.id),
         dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
@@ -253,7 +257,7 @@ def parse_edit(message: discord.Message, location: ChannelLocation, bot_user_id:
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         is_addressed=is_addressed,
         sent_at=message.edited_at,
-        actor=parse_standing(message.author, location),
+        actor=parse_actor_context(message.author, location),
     )
 
 
@@ -269,11 +273,11 @@ def parse_delete(
         message_ref=str(message_id),
         person=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=max(received_at, discord.utils.snowflake_time(message_id)),
-        actor=parse_standing(author, location) if author else ActorContext(groups=None),
+        actor=parse_actor_context(author, location) if author else ActorContext(groups=None),
     )
 
 
-def has_meaning(emoji: str) -> bool:
+def is_command_emoji(emoji: str) -> bool:
     """Whether a reaction with the emoji stops or approves something."""
     return emoji in STOP_EMOJI or _SKIN_TONES.sub("", emoji) in VOTES
 
@@ -282,16 +286,16 @@ def parse_reaction(
     emoji: str,
     message_id: int,
     location: ChannelLocation,
-    who: Person,
+    person: Person,
     received_at: datetime,
     actor: ActorContext = MEMBER,
 ) -> StopRequested | AskAnswered | None:
     """Parses a reaction that stops or approves something. Reactions have no id, so two within one second count as
     one."""
     # keys are kept longer than messages, so they must not contain the id of a person
-    reactor = hashlib.sha256(f"{message_id}:{who.person_id}".encode()).hexdigest()[:16]
+    reactor = hashlib.sha256(f"{message_id}:{person.person_id}".encode()).hexdigest()[:16]
     key = f"discord:cross:{message_id}:{reactor}:{int(received_at.timestamp())}"
-    if not has_meaning(emoji):
+    if not is_command_emoji(emoji):
         return None
     if (vote := VOTES.get(_SKIN_TONES.sub("", emoji))) is not None:
         return AskAnswered(
@@ -299,16 +303,16 @@ def parse_reaction(
             dedupe_key=key,
             ask_ref=str(message_id),
             text=vote,
-            person=who,
+            person=person,
             sent_at=received_at,
             actor=actor,
         )
     return StopRequested(
-        address=location.address(message_id), dedupe_key=key, message_ref=str(message_id), person=who, actor=actor
+        address=location.address(message_id), dedupe_key=key, message_ref=str(message_id), person=person, actor=actor
     )
 
 
-def readable_text(message: discord.Message, bot_user_id: int) -> str:
+def text_with_names(message: discord.Message, bot_user_id: int) -> str:
     """Returns the text with names instead of ids, without mentions of the bot, and with forwarded messages quoted."""
     stickers = (f"[Sticker: {one.name}]" for one in message.stickers)
     text = "\n".join([_with_names(message.content, message, bot_user_id), *stickers])
@@ -326,16 +330,16 @@ def _with_names(text: str, message: discord.Message, bot_user_id: int) -> str:
 
     def user(match: re.Match[str]) -> str:
         user_id = int(match.group(1))
-        return "" if user_id == bot_user_id else f"@{mentioned_name(people.get(user_id, 'somebody'))}"
+        return "" if user_id == bot_user_id else f"@{separate_address_marks(people.get(user_id, 'somebody'))}"
 
     def role(match: re.Match[str]) -> str:
         role_id = int(match.group(1))
         found = guild.get_role(role_id) if guild else None
-        return "" if role_id == own_role else f"@{mentioned_name(found.name) if found else 'role'}"
+        return "" if role_id == own_role else f"@{separate_address_marks(found.name) if found else 'role'}"
 
     def channel(match: re.Match[str]) -> str:
         found = guild.get_channel_or_thread(int(match.group(1))) if guild else None
-        return f"#{mentioned_name(found.name) if found else 'channel'}"
+        return f"#{separate_address_marks(found.name) if found else 'channel'}"
 
     text = _USER.sub(user, text)
     text = _ROLE.sub(role, text)
@@ -357,7 +361,7 @@ def parse_attachment(attachment: discord.Attachment, *, channel_id: int = 0, mes
         file_ref=build_file_ref(
             channel_id=str(channel_id), message_id=str(message_id), attachment_id=str(attachment.id), url=attachment.url
         ),
-        name=attachment_name(attachment.filename, attachment.title or ""),
+        name=display_name_of_attachment(attachment.filename, attachment.title or ""),
         mime_type=attachment.content_type or "application/octet-stream",
         size_bytes=attachment.size,
     )

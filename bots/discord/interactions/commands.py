@@ -15,8 +15,8 @@ from bots.discord.gateway.parse import parse_attachment
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
 from bots.discord.rest.client import RestClient
 from bots.inbound.actions import INTERNAL_ERROR
-from bots.inbound.commands.suggestions import find_agents
-from bots.inbound.commands.table import COMMANDS, Command, Option
+from bots.inbound.commands.suggestions import find_agent_values
+from bots.inbound.commands.table import COMMANDS, Command, CommandOption
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import IncomingFile
 
@@ -43,10 +43,10 @@ _KINDS: Mapping[str, object] = {
 _REQUIRED = Parameter.empty
 SlashCommand = app_commands.Command[app_commands.Group, ..., None]
 RUN = (
-    Option("prompt", "What the agent should do", "request", is_required=True),
-    Option("agent", "Which agent does it", find=find_agents),
-    Option("attachment", "A file to work with", "file"),
-    *(Option(f"attachment{number}", "Another file", "file") for number in range(2, ATTACHMENTS_MAX + 1)),
+    CommandOption("prompt", "What the agent should do", "request", is_required=True),
+    CommandOption("agent", "Which agent does it", find=find_agent_values),
+    CommandOption("attachment", "A file to work with", "file"),
+    *(CommandOption(f"attachment{number}", "Another file", "file") for number in range(2, ATTACHMENTS_MAX + 1)),
 )
 
 
@@ -55,7 +55,7 @@ class CommandTree(app_commands.CommandTree[discord.Client]):
 
     async def on_error(self, interaction: AnyInteraction, error: app_commands.AppCommandError, /) -> None:
         if isinstance(error, app_commands.CommandNotFound | app_commands.CommandSignatureMismatch):
-            await InteractionHandler.refuse_unknown(interaction, str(error))
+            await InteractionHandler.refuse_unknown_control(interaction, str(error))
             return
         log.error("a slash command failed", exc_info=error)
         try:
@@ -115,13 +115,13 @@ def _build_command(
     interactions: InteractionHandler,
     name: str,
     description: str,
-    options: Sequence[Option],
+    options: Sequence[CommandOption],
     call: Callable[..., Coroutine[object, object, None]],
     *,
     suggested_as: str = "",
 ) -> SlashCommand:
     async def suggest(interaction: AnyInteraction, typed: str) -> list[app_commands.Choice[str]]:
-        return await interactions.suggest(interaction, suggested_as or name, typed)
+        return await interactions.suggest_values(interaction, suggested_as or name, typed)
 
     # discord.py takes the options from the signature
     call.__signature__ = Signature(
@@ -144,7 +144,7 @@ def _build_command(
 
 
 @cache
-def translations() -> Mapping[str, Mapping[discord.Locale, str]]:
+def load_translations() -> Mapping[str, Mapping[discord.Locale, str]]:
     """Returns the translations of each English name and description, by locale."""
     text = resources.files("bots.discord.interactions").joinpath("translations.yaml").read_text("utf-8")
     listed = cast(Mapping[str, list[str]], yaml.safe_load(text))
@@ -160,7 +160,7 @@ class CommandTranslator(app_commands.Translator):
         if context.location is app_commands.TranslationContextLocation.choice_name:
             return None
         stem = string.message.rstrip("0123456789")
-        found = translations().get(stem, {}).get(locale)
+        found = load_translations().get(stem, {}).get(locale)
         return found and found + string.message.removeprefix(stem)
 
 
@@ -176,22 +176,24 @@ async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int
     except SurfaceRefused as refusal:
         log.info("the list of slash commands cannot be read: %s", refusal)
         theirs = None
-    if is_equivalent(ours, theirs):
+    if equals_registered_value(ours, theirs):
         return False
     await rest.call("PUT", path, body=ours, application_id=application)
     return True
 
 
-def is_equivalent(ours: object, theirs: object) -> bool:
+def equals_registered_value(ours: object, theirs: object) -> bool:
     """Whether Discord's value equals ours, apart from keys that Discord adds. A value that is not set equals an empty
     one."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         mine, other = cast(Mapping[str, object], ours), cast(Mapping[str, object], theirs)
-        return all(is_equivalent(value, other.get(key)) for key, value in mine.items() if key not in _IGNORED_KEYS)
+        return all(
+            equals_registered_value(value, other.get(key)) for key, value in mine.items() if key not in _IGNORED_KEYS
+        )
     if isinstance(ours, list) and isinstance(theirs, list):
         left = sorted(cast(list[object], ours), key=_name)
         right = sorted(cast(list[object], theirs), key=_name)
-        return len(left) == len(right) and all(map(is_equivalent, left, right))
+        return len(left) == len(right) and all(map(equals_registered_value, left, right))
     return ours == theirs or (not ours and not theirs)
 
 

@@ -48,7 +48,7 @@ async def handle_interaction(interaction: AnyInteraction, interactions: Interact
     elif match := REQUEST_CUSTOM_ID.fullmatch(custom_id):
         await interactions.on_request_form(interaction, int(match["message_id"]), text)
     elif custom_id:
-        await interactions.refuse_unknown(interaction, custom_id)
+        await interactions.refuse_unknown_control(interaction, custom_id)
 
 
 def _walk(value: object) -> Iterator[dict[str, object]]:

@@ -16,7 +16,7 @@ from discord.webhook.async_ import async_context
 from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.events import open_thread_for
-from bots.discord.gateway.parse import parse_files, parse_person, parse_standing, quote_text
+from bots.discord.gateway.parse import parse_actor_context, parse_files, parse_person, quote_message
 from bots.discord.limits import MODAL_INPUT_MAX, to_single_line
 from bots.discord.permissions import describe_obstacle
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
@@ -32,7 +32,7 @@ from bots.inbound.actions import (
     describe_failure,
     split_agent_prefix,
 )
-from bots.inbound.receiver import Suggest
+from bots.inbound.receiver import SuggestValues
 from core.domain.actions import ActorContext, AskAnswered, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.threads import Address, IncomingFile, Person
@@ -64,7 +64,7 @@ class InteractionHandler:
         receive: Receive,
         thread_opener: ThreadOpener,
         channel_cursors: ChannelCursors,
-        suggest: Suggest | None = None,
+        suggest: SuggestValues | None = None,
     ) -> None:
         self._receive = receive
         self._suggest = suggest
@@ -76,7 +76,7 @@ class InteractionHandler:
         """Opens the form of "Ask Threadhand". Keeps the message in memory, because Discord shows it to the bot only
         now."""
         if problem := _why_no_run(interaction, locate_channel(interaction.channel, interaction.guild_id)):
-            await respond(interaction, Outcome(notice=problem))
+            await respond_with_outcome(interaction, Outcome(notice=problem))
             return
         self._targets[message.id] = message
         while len(self._targets) > TARGETS_MAX:
@@ -91,10 +91,10 @@ class InteractionHandler:
         if message is None or message.channel.id != interaction.channel_id:
             message = await _fetch_message(interaction, message_id)
         if message is None:
-            await respond(interaction, Outcome(notice=UNREADABLE_MESSAGE))
+            await respond_with_outcome(interaction, Outcome(notice=UNREADABLE_MESSAGE))
             return
         bot_user_id = interaction.application_id
-        quote = quote_text(message, bot_user_id, "They ask about a message of")
+        quote = quote_message(message, bot_user_id, "They ask about a message of")
         await self.on_run_command(interaction, prompt, parse_files(message), quote=quote)
 
     async def on_run_command(
@@ -112,7 +112,7 @@ class InteractionHandler:
         The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if (problem := _why_no_run(interaction, location)) or location is None:
-            await respond(interaction, Outcome(notice=problem))
+            await respond_with_outcome(interaction, Outcome(notice=problem))
             return
         message_id = await _defer(interaction)
         named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
@@ -148,13 +148,13 @@ class InteractionHandler:
         which the files are known."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
-            await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
+            await respond_with_outcome(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
             return
         called = replace(_build_command(interaction, location, name, argument), files=files)
         if not files or location.kind != "channel":
-            await respond(interaction, self._receive(called))
+            await respond_with_outcome(interaction, self._receive(called))
         elif problem := _why_no_run(interaction, location):
-            await respond(interaction, Outcome(notice=problem))
+            await respond_with_outcome(interaction, Outcome(notice=problem))
         else:
             title = ", ".join(file.name for file in called.files)
             request = _build_request(interaction, location, await _defer(interaction), title, called.files, None)
@@ -165,7 +165,9 @@ class InteractionHandler:
                 else:
                     await self._open(interaction, request, _notice_text(outcome))
 
-    async def suggest(self, interaction: AnyInteraction, name: str, typed: str) -> list[app_commands.Choice[str]]:
+    async def suggest_values(
+        self, interaction: AnyInteraction, name: str, typed: str
+    ) -> list[app_commands.Choice[str]]:
         """Returns the suggested values of an option for what this user has typed."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None or self._suggest is None:
@@ -180,10 +182,10 @@ class InteractionHandler:
         ]
 
     @staticmethod
-    async def refuse_unknown(interaction: AnyInteraction, name: str) -> None:
+    async def refuse_unknown_control(interaction: AnyInteraction, name: str) -> None:
         """Logs a warning and tells the user that this version does not recognize the control, form or command."""
         log.warning("discord: someone used an unknown control, form or command: %r", name)
-        await respond(interaction, Outcome(notice=UNKNOWN_CONTROL))
+        await respond_with_outcome(interaction, Outcome(notice=UNKNOWN_CONTROL))
 
     async def on_ask_answer(
         self, interaction: AnyInteraction, ask_id: str, value: str = "", option: int | None = None
@@ -193,10 +195,10 @@ class InteractionHandler:
         location = locate_channel(interaction.channel, interaction.guild_id)
         unknown = UNKNOWN_CONTROL if option is None and not value.strip() else ""
         if (problem := _why_no_run(interaction, location) or unknown) or location is None:
-            await respond(interaction, Outcome(notice=problem))
+            await respond_with_outcome(interaction, Outcome(notice=problem))
             return
         answered = AskAnswered(**_origin(interaction, location), ask_id=ask_id, text=value, option=option)
-        await respond(interaction, self._receive(answered))
+        await respond_with_outcome(interaction, self._receive(answered))
 
     async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
         """Handles a click on Stop, Retry, Continue or Details. If the bot may not write in the thread, no run is
@@ -205,10 +207,10 @@ class InteractionHandler:
         starts = action in ("retry", "continue") and isinstance(interaction.channel, discord.Thread)
         problem = _why_no_run(interaction, location) if starts else ""
         if problem or location is None or action not in ("stop", "retry", "continue", "details"):
-            await respond(interaction, Outcome(notice=problem or UNSUPPORTED_CHANNEL))
+            await respond_with_outcome(interaction, Outcome(notice=problem or UNSUPPORTED_CHANNEL))
             return
         pressed = RunButtonPressed(**_origin(interaction, location), run_id=run_id, action=action)
-        await respond(interaction, self._receive(pressed))
+        await respond_with_outcome(interaction, self._receive(pressed))
 
     async def on_feedback(
         self, interaction: AnyInteraction, run_id: str, *, is_good: bool, reason: str | None = None
@@ -216,12 +218,12 @@ class InteractionHandler:
         """Handles a click on a thumb below an answer, and the form with the reason for a thumbs down."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
-            await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
+            await respond_with_outcome(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
             return
         given = FeedbackGiven(**_origin(interaction, location), run_id=run_id, is_good=is_good, text=reason or "")
         outcome = await _outcome(self._receive(given))
         if is_good or reason is not None or outcome.run_id is None:
-            await respond(interaction, replace(outcome, notice=outcome.notice or THANKS))
+            await respond_with_outcome(interaction, replace(outcome, notice=outcome.notice or THANKS))
             return
         form = build_text_form(
             "What was wrong?", "What should it have done?", custom_id=f"th:reason:{run_id}", is_optional=True
@@ -277,7 +279,7 @@ def _origin(interaction: AnyInteraction, location: ChannelLocation, message_id: 
         "dedupe_key": f"discord:interaction:{interaction.id}",
         "person": parse_person(interaction.user),
         "sent_at": interaction.created_at,
-        "actor": parse_standing(interaction.user, location, expects_answer=True),
+        "actor": parse_actor_context(interaction.user, location, expects_answer=True),
     }
 
 
@@ -319,9 +321,9 @@ async def _defer(interaction: AnyInteraction) -> int:
     return message_id or (await interaction.original_response()).id
 
 
-async def respond(interaction: AnyInteraction, work: Outcome | Awaitable[Outcome]) -> None:
+async def respond_with_outcome(interaction: AnyInteraction, pending_outcome: Outcome | Awaitable[Outcome]) -> None:
     """Shows the notice of the outcome. If the outcome is awaited and takes long, defers the response."""
-    pending = spawn(_outcome(work), name="discord interaction")
+    pending = spawn(_outcome(pending_outcome), name="discord interaction")
     await asyncio.wait({pending}, timeout=DEFER_AFTER_SECONDS)
     try:
         with translating_errors():

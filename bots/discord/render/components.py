@@ -79,16 +79,16 @@ def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
         case AskPrompt(ask=ask, commands=commands):
             return _layout_message(_question(ask, commands), delivery_id)
         case AnswerPart(markdown=markdown, run_id=run_id):
-            answer = text_message(markdown, delivery_id)
+            answer = build_text_message(markdown, delivery_id)
             buttons = [button(f"th:feedback:{sign}:{run_id}", label) for sign, label in FEEDBACK_LABELS.items()]
             return {**answer, "components": [action_row(*buttons)]} if run_id else answer
         case Notice(markdown=markdown, level=level, commands=commands):
-            return text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id, commands)
+            return build_text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id, commands)
         case _:
             assert_never(content)
 
 
-def text_message(markdown: str, delivery_id: str = "", commands: Mapping[str, str] | None = None) -> JsonObject:
+def build_text_message(markdown: str, delivery_id: str = "", commands: Mapping[str, str] | None = None) -> JsonObject:
     """Returns an ordinary message of at most 2,000 characters, without link previews, with buttons for the commands."""
     room = CONTENT_MAX - delivery_marker.INVISIBLE_MARKER_LENGTH
     text = truncate(to_discord_markdown(markdown, length_max=room).strip(), room) or "…"
@@ -195,13 +195,13 @@ LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})
 """Error codes for a refused layout: 50006 (empty message, from an API without layouts) and 50035 (invalid form)."""
 
 
-def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | None:
+def simplify_layout(body: JsonObject, delivery_id: str = "") -> JsonObject | None:
     """Converts a layout to an ordinary message with the same buttons. Returns None if it already is one."""
     if "content" in body:
         return None
     parts = [part for one in get_objects(body["components"]) for part in get_objects(one.get("components"))]
     texts = [str(part.get("content")) for part in parts if part.get("type") == TEXT_DISPLAY]
-    ordinary = text_message("\n".join(texts), delivery_id)
+    ordinary = build_text_message("\n".join(texts), delivery_id)
     rows = [part for part in parts if part.get("type") == ACTION_ROW]
     flags = SUPPRESS_EMBEDS | (int(str(body["flags"])) & SUPPRESS_NOTIFICATIONS)
     kept = [*rows[: ROWS_MAX - 1], *rows[-1:]] if len(rows) > ROWS_MAX else rows

@@ -1,7 +1,7 @@
 """The sections of a run's status message, within Discord's limits; pure functions."""
 
 from bots.delivery.markdown import truncate, utf16_length
-from bots.delivery.run_view import RunView, Task, TaskState, ViewState, newest_tasks
+from bots.delivery.run_view import RunView, Task, TaskState, ViewState, keep_newest_tasks
 from bots.discord.limits import remove_unsendable, to_single_line
 from bots.discord.render.markdown import neutralize_links, neutralize_mentions
 from core.domain.outside_text import quote_lines
@@ -49,8 +49,8 @@ def status_sections(view: RunView) -> list[str]:
     header = f"**{TITLE[view.state]}**"
     if view.activity and view.state in ("queued", "working", "waiting"):
         header += f" · {to_single_line(view.activity, 160)}"
-    if view.is_folded and view.figures:
-        header += f" · {view.figures}"
+    if view.is_folded and view.summary:
+        header += f" · {view.summary}"
     if view.turn > 1 and view.state == "working":
         header += f"\n-# step {view.turn}"
     texts = [truncate(header, HEADER_MAX), _checklist(view), _tasks(view), _preview(view)]
@@ -80,9 +80,9 @@ def _tasks(view: RunView) -> str:
     if not view.tasks or view.is_folded:
         return ""
     shown_max = TASKS_SHOWN if view.state == "working" else TASKS_SHOWN_AT_END
-    shown, _ = newest_tasks(view.tasks, shown_max)
+    shown, _ = keep_newest_tasks(view.tasks, shown_max)
     while len(shown) > 1 and utf16_length("\n".join(map(_task, shown))) > TASKS_MAX - 40:
-        shown, _ = newest_tasks(shown, len(shown) - 1)
+        shown, _ = keep_newest_tasks(shown, len(shown) - 1)
     earlier = view.tasks_dropped + len(view.tasks) - len(shown)
     lines = [f"-# {earlier} earlier step{'s' * (earlier != 1)}"] if earlier else []
     return truncate("\n".join([*lines, *map(_task, shown)]), TASKS_MAX)

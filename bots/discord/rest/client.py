@@ -29,7 +29,7 @@ Interaction responses do not count toward the limit, and discord.py enforces the
 UNCOUNTED = ("/interactions/", "/webhooks/")
 
 
-def global_allowance(token: str, *, limits_proactively: bool) -> RateLimit:
+def global_rate_limit(token: str, *, limits_proactively: bool) -> RateLimit:
     """Returns the rate limit for all calls of a bot. If not `limits_proactively`, it is enforced only after a 429."""
     return RateLimit(
         owner=rate_limit_owner("discord", token),
@@ -54,7 +54,7 @@ class CallLimiter:
         http.http_trace = http.http_trace or aiohttp.TraceConfig()
         http.http_trace.on_request_end.append(self._on_response)
 
-    async def acquire(self, route: Route) -> None:
+    async def wait_for_turn(self, route: Route) -> None:
         """Waits for permission to call. Raises SurfaceRateLimited if the wait would be long."""
         if not route.path.startswith(UNCOUNTED):
             everything = self._allowance()
@@ -75,11 +75,11 @@ class CallLimiter:
             return
         told = answer.headers.get("Retry-After", "")
         seconds = float(told) if told.replace(".", "", 1).isdecimal() else 1.0
-        await self.limiter.refuse([self._allowance()], seconds=seconds)
+        await self.limiter.record_refusal([self._allowance()], seconds=seconds)
 
     def _allowance(self) -> RateLimit:
         is_ahead = not _is_local_url(Route.BASE) if self.limits_proactively is None else self.limits_proactively
-        return global_allowance(self._http.token or "", limits_proactively=is_ahead)
+        return global_rate_limit(self._http.token or "", limits_proactively=is_ahead)
 
 
 @lru_cache(maxsize=4)
@@ -160,7 +160,7 @@ class RestClient:
         return aiohttp.ClientTimeout(total=self.attempt_seconds * factor)
 
     async def _shielded(self, route: Route, options: dict[str, object], precondition: Precondition | None) -> JsonValue:
-        await self.call_limiter.acquire(route)
+        await self.call_limiter.wait_for_turn(route)
         if precondition is not None:
             await precondition()
         return await shield(self._request(route, options), name=f"discord {route.method} {route.path}")

@@ -106,7 +106,7 @@ class DiscordFiles:
             )
         except SurfaceError as error:
             raise _gone(file, str(error)) from error
-        holders = [message, *snapshots(message)] if isinstance(message, dict) else []
+        holders = [message, *forwarded_messages(message)] if isinstance(message, dict) else []
         for attachment in (one for holder in holders for one in get_objects(holder.get("attachments"))):
             if get_text(attachment, "id") == reference.attachment:
                 return get_text(attachment, "url")
@@ -125,12 +125,12 @@ def _reference(file: IncomingFile) -> AttachmentRef:
     )
 
 
-def snapshots(message: JsonObject) -> list[JsonObject]:
+def forwarded_messages(message: JsonObject) -> list[JsonObject]:
     found = (one.get("message") for one in get_objects(message.get("message_snapshots")))
     return [one for one in found if isinstance(one, dict)]
 
 
-def attachment_name(file_name: str, title: str) -> str:
+def display_name_of_attachment(file_name: str, title: str) -> str:
     """Returns the name that users see. Discord replaces some characters in file names and keeps the original, without
     its extension, in the title."""
     ending = PurePosixPath(file_name).suffix

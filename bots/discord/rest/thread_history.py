@@ -9,7 +9,7 @@ import discord
 
 from bots.discord.address import is_direct_message, message_channel_id
 from bots.discord.gateway.malformed_payloads import create_message
-from bots.discord.gateway.parse import parse_files, parse_person, shown_text
+from bots.discord.gateway.parse import full_text, parse_files, parse_person
 from bots.discord.rest.client import UNKNOWN_CHANNEL, RestClient, get_objects, get_text
 from core.domain.errors import SurfaceRefused
 from core.domain.json import JsonObject
@@ -46,7 +46,7 @@ class DiscordThreadHistory:
         size = min(limit, PAGE_MAX)
         query = {"limit": str(size), "before": str(discord.utils.time_snowflake(before))}
         with READ:
-            found = await read_page(self._rest, address, query)
+            found = await read_message_page(self._rest, address, query)
         messages = [self._chat_message(one) for one in found]
         refs = {one.message_ref for one in messages if one}
         heard = [one for one in messages if one and (after is None or one.sent_at > after)]
@@ -65,7 +65,7 @@ class DiscordThreadHistory:
         heard.sort(key=lambda one: int(one.message_ref))
         return ChatPage(messages=tuple(heard), root=root, omitted=omitted)
 
-    def sent_at(self, message_ref: str) -> datetime:
+    def parse_sent_at(self, message_ref: str) -> datetime:
         if not (message_ref.isascii() and message_ref.isdigit() and len(message_ref) < 20):
             raise ValueError(message_ref)
         return discord.utils.snowflake_time(int(message_ref))
@@ -122,7 +122,7 @@ class DiscordThreadHistory:
         author, own = getattr(message, "author", None), self._client.user
         if author is None or message.type not in _SAID or author == own or (author.bot and not own):
             return None
-        text, files = shown_text(message, 0), parse_files(message)
+        text, files = full_text(message, 0), parse_files(message)
         if not text and not files:
             return None
         return ChatMessage(
@@ -135,7 +135,7 @@ class DiscordThreadHistory:
         )
 
 
-async def read_page(rest: RestClient, address: Address, query: dict[str, str]) -> list[JsonObject]:
+async def read_message_page(rest: RestClient, address: Address, query: dict[str, str]) -> list[JsonObject]:
     """Returns a page of the thread's messages. The page is empty if the thread is not open yet."""
     try:
         path, channel_id = "/channels/{channel_id}/messages", message_channel_id(address)

@@ -132,7 +132,7 @@ class ThreadOpener:
             if error.code != THREAD_EXISTS:
                 raise
 
-    async def tag_post(self, post: object, reaction: Reaction, precondition: Precondition | None) -> None:
+    async def tag_forum_post(self, post: object, reaction: Reaction, precondition: Precondition | None) -> None:
         """Shows the run's state as a tag of its forum post. Keeps all tags that do not stand for a state.
 
         Does nothing if the forum has no such tags, or if the bot may not change the tags of other users' posts."""

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 
-from bots.inbound.access import AccessPolicy, hash_code, pairing_workspace
+from bots.inbound.access import AccessPolicy, hash_pairing_code, pairing_workspace_id
 from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.audit import AuditAction, AuditEntry, AuditLog
-from core.domain.outside_text import shown_name, single_line
+from core.domain.outside_text import escape_name, single_line
 from core.domain.pairing import Pairings
 from core.domain.threads import Person
 from core.stores import Feedback
 
-ConnectTools = Callable[[CommandCalled], Outcome]
+BuildConsentLink = Callable[[CommandCalled], Outcome]
 """Returns a link on which an admin consents to the use of a tool server."""
 NO_SERVERS = "There are no tool servers here."
 ENTRIES_SHOWN = 10
@@ -48,8 +48,8 @@ class AdminDeps:
 
     policy: AccessPolicy
     pairings: Pairings
-    log: AuditLog
-    connect_tools: ConnectTools | None = None
+    audit_log: AuditLog
+    connect_tools: BuildConsentLink | None = None
 
 
 def is_answer_public(called: CommandCalled) -> bool:
@@ -64,7 +64,7 @@ async def answer_pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     """Answers `pair`."""
     address = called.address
     person = await deps.pairings.pair_person(
-        hash_code(called.argument), workspace_id=pairing_workspace(address), at=address, by=called.person
+        hash_pairing_code(called.argument), workspace_id=pairing_workspace_id(address), at=address, by=called.person
     )
     if person is None:
         return Outcome(notice="There is no such code, or it has expired. Check it, or ask the person to write again.")
@@ -75,7 +75,7 @@ async def answer_unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     """Answers `unpair`."""
     address = called.address
     person = await deps.pairings.unpair_person(
-        called.argument.strip("@`"), workspace_id=pairing_workspace(address), at=address, by=called.person
+        called.argument.strip("@`"), workspace_id=pairing_workspace_id(address), at=address, by=called.person
     )
     if person is None:
         return Outcome(notice="No one is paired under that name or id; `who` lists everyone who is.")
@@ -95,7 +95,7 @@ async def answer_who(called: CommandCalled, deps: AdminDeps) -> Outcome:
     lines = [f"- {title}: {', '.join(ids)}" for title, ids in lists.items() if ids]
     lines.append(f"- Guests: {'yes' if policy.guests else 'no'}")
     lines.append(f"- Members of other workspaces: {'yes' if policy.strangers else 'no'}")
-    paired = await deps.pairings.paired_people(address.platform, pairing_workspace(address))
+    paired = await deps.pairings.paired_people(address.platform, pairing_workspace_id(address))
     names = [_format_person(person) for person in paired[:PEOPLE_SHOWN_MAX]]
     if len(paired) > len(names):
         names.append(f"and {len(paired) - len(names)} more")
@@ -112,10 +112,10 @@ async def answer_audit(called: CommandCalled, deps: AdminDeps) -> Outcome:
     """Answers `audit` with the newest entries of this workspace."""
     count = min(int(called.argument or ENTRIES_SHOWN), ENTRIES_SHOWN_MAX)
     address = called.address
-    found = await deps.log.newest_entries(
+    found = await deps.audit_log.newest_entries(
         limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id
     )
-    lines = [f"- {_format_entry(entry, shown_name)}" for entry in found]
+    lines = [f"- {_format_entry(entry, escape_name)}" for entry in found]
     if len(lines) == ENTRIES_SHOWN_MAX:
         lines.append(f"These are the newest {ENTRIES_SHOWN_MAX}; `threadhand audit` shows all of them to the operator.")
     return Outcome(notice="\n".join(lines) or "Nothing has been recorded here yet.")
@@ -143,5 +143,5 @@ def _format_entry(entry: AuditEntry, show: Callable[[str], str]) -> str:
     return f"{when} {_format_person(entry.actor, show)} {_WORDS[entry.action]}{subject}"
 
 
-def _format_person(person: Person, show: Callable[[str], str] = shown_name) -> str:
+def _format_person(person: Person, show: Callable[[str], str] = escape_name) -> str:
     return f"{show(person.name)} ({show(person.person_id)})"

@@ -3,7 +3,7 @@
 from bots.inbound.actions import CommandCalled, Outcome
 from core.agents.definition import AgentDefinition, AgentVersion, compare_definitions
 from core.agents.roster import Roster, unknown_agent_message
-from core.domain.approval import draw_visibly
+from core.domain.approval import escape_invisible
 from core.domain.errors import ConfigurationError
 
 VERSIONS_SHOWN_MAX = 15
@@ -14,7 +14,7 @@ CHANGES_CHARACTERS_MAX = 1_400
 async def answer_agents(called: CommandCalled, roster: Roster) -> Outcome:
     """Answers `agents VERB NAME [NUMBER] [NUMBER]`. The response is public if it changes the agent."""
     verb, name, *numbers = called.argument.lower().split()
-    agents = await roster.agents()
+    agents = await roster.current_definitions()
     versions = {one.number: one for one in await roster.versions.list_versions(name)}
     if not versions and name not in agents:
         return Outcome(notice=unknown_agent_message(name, agents))
@@ -66,7 +66,7 @@ def _changes(changes: str) -> str:
     if not changes:
         return "They are the same."
     shown: list[str] = []
-    lines = [draw_visibly(line).replace("`", "'") for line in changes.split("\n")]
+    lines = [escape_invisible(line).replace("`", "'") for line in changes.split("\n")]
     room = CHANGES_CHARACTERS_MAX
     while len(shown) < len(lines) and len(lines[len(shown)]) < room:
         room -= len(lines[len(shown)]) + 1

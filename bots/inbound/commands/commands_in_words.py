@@ -9,8 +9,8 @@ from typing import Literal
 
 import yaml
 
-Word = Literal["yes", "no", "stop"]
-_WORDS: tuple[Word, ...] = ("yes", "no", "stop")
+ShortReply = Literal["yes", "no", "stop"]
+_WORDS: tuple[ShortReply, ...] = ("yes", "no", "stop")
 CHARACTERS_MAX = 60
 """A longer message never means yes, no or stop."""
 BLANK = (
@@ -23,7 +23,7 @@ _VARIANTS = re.compile("[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]|:skin-tone-[2-
 _EDGES = f'{BLANK}.,;:!¡…。、！，；：*_`"“”'
 
 
-def read_word(text: str) -> Word | None:
+def read_yes_no_stop(text: str) -> ShortReply | None:
     """Returns whether the whole message means yes, no or stop. Returns None if it contains a question mark or any other
     word."""
     if len(text) > CHARACTERS_MAX:
@@ -32,7 +32,7 @@ def read_word(text: str) -> Word | None:
     return next((one for one in _WORDS if word in _lists()[one]), None)
 
 
-def calls_by_name(text: str, name: str) -> bool:
+def calls_agent_by_name(text: str, name: str) -> bool:
     """Whether the message begins or ends with the name. A greeting may precede the name."""
     words = " ".join(text[:CHARACTERS_MAX].casefold().split()).lstrip(_EDGES + "@")
     first, _, rest = words.partition(" ")

@@ -7,14 +7,14 @@ from typing import cast
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
-from bots.inbound.commands.forget import ErasureDeps, no_conversation
+from bots.inbound.commands.forget import ForgetDeps, answer_without_conversation
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from core.agents.definition import DEFAULT_AGENT
 from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import RunError, SurfaceError, ToolError
 from core.domain.model_options import NO_OPTIONS
-from core.domain.outside_text import inline_code, shown_name
+from core.domain.outside_text import escape_name, inline_code
 from core.domain.plans import PlanStore
 from core.domain.threads import FollowMode, ThreadSnapshot, Usage
 from core.ports import FileEntry, OutgoingFile, SandboxProvider
@@ -42,7 +42,7 @@ class CommandDeps:
     conversations: Conversations
     asks: Asks
     sandboxes: SandboxProvider | None
-    erasure: ErasureDeps
+    erasure: ForgetDeps
     knowledge: KnowledgeDeps
     roster: Roster
     plans: PlanStore
@@ -53,7 +53,7 @@ class CommandDeps:
     describe_run: Callable[[str], Awaitable[str]]
 
 
-def in_thread(
+def require_conversation(
     answer: Callable[[CommandCalled, ThreadSnapshot, CommandDeps], Awaitable[Outcome]],
 ) -> Callable[[CommandCalled, CommandDeps], Awaitable[Outcome]]:
     """Wraps a command that needs a conversation. Without one, the wrapped command responds that there is none."""
@@ -61,7 +61,7 @@ def in_thread(
     async def answer_there(called: CommandCalled, deps: CommandDeps) -> Outcome:
         snapshot = await deps.conversations.find(called.address)
         if snapshot is None:
-            return await no_conversation(called, deps.conversations)
+            return await answer_without_conversation(called, deps.conversations)
         return await answer(called, snapshot, deps)
 
     return answer_there
@@ -70,7 +70,7 @@ def in_thread(
 async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
     """Answers `use`: lists the agents or, given a name, selects the agent for future requests in this conversation."""
     roster, conversations = deps.roster, deps.conversations
-    agents = await roster.agents()
+    agents = await roster.current_definitions()
     address = called.address
     snapshot = await conversations.find(address)
     chosen = snapshot.thread.agent_id if snapshot else None
@@ -129,7 +129,7 @@ async def answer_status(called: CommandCalled, snapshot: ThreadSnapshot, deps: C
     """Answers `status`."""
     run = snapshot.active_run
     if run is not None:
-        who = f" for {shown_name(run.requester.name)}" if run.requester else ""
+        who = f" for {escape_name(run.requester.name)}" if run.requester else ""
         if run.agent_id not in (None, DEFAULT_AGENT):
             who += f" as `{run.agent_id}`"
         states = {"waiting": "Waiting for an approval", "running": "Working"}

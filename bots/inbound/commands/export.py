@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 
 from bots.inbound.actions import CommandCalled, Outcome
-from bots.inbound.commands.forget import ErasureDeps
+from bots.inbound.commands.forget import ForgetDeps
 from core.context.message_text import full_message_text
 from core.domain.errors import SurfaceError
 from core.domain.threads import Selection, ThreadSnapshot
@@ -13,7 +13,7 @@ from core.ports import OutgoingFile
 EXPORT_NAME = "conversation.json"
 
 
-async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: ErasureDeps) -> Outcome:
+async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: ForgetDeps) -> Outcome:
     """Answers `export`: posts the conversation and its schedules as a JSON file."""
     thread_id = snapshot.thread.thread_id
     entries = [
@@ -23,7 +23,7 @@ async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: E
             "from": str(message.metadata.get("author") or ""),
             "text": full_message_text(message),
         }
-        for message in await deps.conversations.all_messages(thread_id)
+        for message in await deps.conversations.llm_messages(thread_id)
         if message.is_dialogue
     ]
     entries += [

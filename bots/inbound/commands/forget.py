@@ -15,7 +15,7 @@ from core.domain.threads import Address, Person, Selection
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.ports import ChatHistory, OutgoingFile, SandboxProvider, StopSignals
-from core.stores import Conversations, Deliveries, Schedules, StopRequests
+from core.stores import Conversations, Deliveries, RunRequests, Schedules
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ NEWEST_RUNS = 20
 NEWEST_SHOWN = 5
 
 
-async def no_conversation(called: CommandCalled, conversations: Conversations) -> Outcome:
+async def answer_without_conversation(called: CommandCalled, conversations: Conversations) -> Outcome:
     """Returns a notice that the command needs a conversation. If only this user sees the notice, it contains links to
     the user's newest conversations."""
     place = called.address
@@ -55,7 +55,7 @@ Upload = Callable[[Address, OutgoingFile], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErasureDeps:
+class ForgetDeps:
     """Dependencies of the commands `forget` and `export`.
 
     `histories` holds the thread history of each platform by name. `upload` posts a file into a thread and raises
@@ -63,7 +63,7 @@ class ErasureDeps:
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
-    stops: StopRequests
+    stops: RunRequests
     signals: StopSignals
     deliveries: Deliveries
     knowledge_base: KnowledgeBase
@@ -73,14 +73,14 @@ class ErasureDeps:
     wake_delivery: Callable[[str], None]
 
 
-async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: AccessPolicy) -> Outcome:
+async def answer_forget(called: CommandCalled, deps: ForgetDeps, policy: AccessPolicy) -> Outcome:
     """Answers `forget`: lists what would be deleted or, with `yes`, deletes it. `policy` decides who is an admin."""
     words = called.argument.split()
     is_confirmed = "yes" in words
     if "me" in words:
         if is_confirmed:
             place, person_id = called.address, called.person.person_id
-            for run_id in await deps.conversations.unended_runs_of(place, person_id):
+            for run_id in await deps.conversations.unended_runs_of_person(place, person_id):
                 await deps.stops.request_stop(run_id, by=called.person)
                 await deps.signals.send(run_id)
                 deps.wake_delivery(run_id)
@@ -92,12 +92,12 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
         return Outcome(notice=FORGET_ME.format(_place(called)))
     thread_ids = await deps.conversations.thread_ids(called.address, begun_by=called.sent_at)
     if not thread_ids:
-        return await no_conversation(called, deps.conversations)
+        return await answer_without_conversation(called, deps.conversations)
     is_admin = policy.is_admin(called.address.workspace_id, called.person.person_id, called.actor)
     if not is_admin and not await _may_forget(called, thread_ids, deps):
         return Outcome(notice=NOT_YOURS)
     if not is_confirmed:
-        messages = sum([len(await deps.conversations.all_messages(one)) for one in thread_ids])
+        messages = sum([len(await deps.conversations.llm_messages(one)) for one in thread_ids])
         scopes = [Scope(kind="thread", owner_id=one) for one in thread_ids]
         documents = len(await deps.knowledge_base.store.entries(scopes))
         armed = [
@@ -112,13 +112,13 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
         ask = "Write `forget yes` to me to delete all of it; it cannot be undone."
         return Outcome(notice=f"This conversation holds {listed}. {ask}", is_private=False)
     for thread_id in thread_ids:
-        await forget_thread(thread_id, deps, called.person)
+        await delete_conversation(thread_id, deps, called.person)
     return Outcome(
         notice="Forgotten: this conversation, its files, its knowledge and its sandbox are deleted.", is_private=False
     )
 
 
-async def _may_forget(called: CommandCalled, thread_ids: tuple[str, ...], deps: ErasureDeps) -> bool:
+async def _may_forget(called: CommandCalled, thread_ids: tuple[str, ...], deps: ForgetDeps) -> bool:
     """Whether the person requested a run in the conversations or started the chat thread."""
     runs = [run for one in thread_ids for run in await deps.conversations.runs(one)]
     requesters = {run.requester.person_id for run in runs if run.requester}
@@ -140,7 +140,7 @@ async def _may_forget(called: CommandCalled, thread_ids: tuple[str, ...], deps: 
     )
 
 
-async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = None) -> None:
+async def delete_conversation(thread_id: str, deps: ForgetDeps, by: Person | None = None) -> None:
     """Deletes a conversation and its sandbox.
 
     First stops the thread's run or withdraws its question, and waits until their messages are closed, because those

@@ -10,10 +10,10 @@ from bots.inbound.commands.admin import is_answer_public
 from core.domain.errors import ToolError
 from core.domain.ids import new_short_id
 from core.domain.outside_text import escape_markdown, single_line
-from core.domain.schedules import TASK_CHARACTERS_MAX, Schedule, ScheduleAction, ScheduleLimits, Trigger, commands_about
+from core.domain.schedules import TASK_CHARACTERS_MAX, Schedule, ScheduleAction, ScheduleLimits, Trigger, build_commands
 from core.domain.threads import Address, Person, Selection
 from core.stores import Schedules
-from core.tools.schedules import change_schedule_by, describe_schedule, is_hook, is_visible, too_many
+from core.tools.schedules import change_schedule_by, describe_schedule, is_hook, is_visible, too_many_message
 
 HOW = "`schedules run ID`, `pause ID`, `resume ID` and `delete ID` change one; tell me in your own words to edit one."
 NONE = "Nothing is scheduled here. Ask me, for example: “every Monday at 9, post last week's incidents here”."
@@ -42,7 +42,7 @@ class ScheduleDeps:
     describe_hook: Callable[[Schedule], str] | None = None
 
 
-async def list_visible(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Schedule]:
+async def list_visible_schedules(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Schedule]:
     """Returns the schedules of the channel or, in a direct message, all schedules of the person."""
     place = called.address
     theirs = Selection.of_person(called.person.person_id, place)
@@ -74,7 +74,7 @@ async def arm_hook(
     )
     if await store.save(hook, limits, by=owner, change="created"):
         return hook
-    return NAME_TAKEN if await store.find(name) else too_many(limits)
+    return NAME_TAKEN if await store.find(name) else too_many_message(limits)
 
 
 async def _answer_hook(called: CommandCalled, name: str, task: str, deps: ScheduleDeps) -> Outcome:
@@ -91,7 +91,7 @@ async def _answer_hook(called: CommandCalled, name: str, task: str, deps: Schedu
         hook = found if found and is_here else NO_TASK
     if isinstance(hook, str):
         return Outcome(notice=hook)
-    return Outcome(notice=deps.describe_hook(hook), commands=commands_about(hook.schedule_id))
+    return Outcome(notice=deps.describe_hook(hook), commands=build_commands(hook.schedule_id))
 
 
 async def answer_schedules(called: CommandCalled, deps: ScheduleDeps, *, is_admin: bool) -> Outcome:
@@ -101,7 +101,7 @@ async def answer_schedules(called: CommandCalled, deps: ScheduleDeps, *, is_admi
         name, _, task = schedule_id.partition(" ")
         return await _answer_hook(called, name.lower(), task, deps)
     if action in ("", "list"):
-        lines = [f"- {describe_schedule(one, _shown)}" for one in await list_visible(called, deps)]
+        lines = [f"- {describe_schedule(one, _shown)}" for one in await list_visible_schedules(called, deps)]
         return Outcome(notice="\n".join([*lines, HOW]) if lines else NONE)
     found = await deps.store.find(schedule_id.lower())
     if found is None or not is_visible(found, called.address, called.person):
@@ -116,4 +116,4 @@ async def answer_schedules(called: CommandCalled, deps: ScheduleDeps, *, is_admi
     except ToolError as error:
         return Outcome(notice=str(error))
     is_armed = wanted == "resume"
-    return Outcome(notice=notice, commands=commands_about(found.schedule_id) if is_armed else {}, is_private=False)
+    return Outcome(notice=notice, commands=build_commands(found.schedule_id) if is_armed else {}, is_private=False)

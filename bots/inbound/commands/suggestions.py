@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.conversation import CommandDeps
-from bots.inbound.commands.schedules import list_visible
+from bots.inbound.commands.schedules import list_visible_schedules
 from core.domain.errors import ThreadhandError
 from core.knowledge.ports import Scope
 from core.tasks import spawn
@@ -19,11 +19,11 @@ SUGGEST_SECONDS_MAX = 2.0
 """Platforms wait three seconds for suggestions."""
 Suggestion = tuple[str, str]
 """A value of the option, and the label that users see."""
-Find = Callable[[CommandCalled, CommandDeps], Awaitable[Sequence[Suggestion]]]
+FindValues = Callable[[CommandCalled, CommandDeps], Awaitable[Sequence[Suggestion]]]
 """Returns candidate values for what was typed (`called.argument`). The result may contain values that do not match."""
 
 
-async def suggest(find: Find, called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+async def find_matching_values(find: FindValues, called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns the values whose labels contain what was typed.
 
     Returns nothing if they are not found within two seconds. A sandbox that is starting continues to start."""
@@ -37,7 +37,7 @@ async def suggest(find: Find, called: CommandCalled, deps: CommandDeps) -> Seque
     return sorted(fitting, key=lambda one: not one[0].casefold().startswith(typed))[:SUGGESTIONS_MAX]
 
 
-async def _find_values(find: Find, called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+async def _find_values(find: FindValues, called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     try:
         return await find(called, deps)
     except ThreadhandError as error:
@@ -45,19 +45,19 @@ async def _find_values(find: Find, called: CommandCalled, deps: CommandDeps) -> 
         return ()
 
 
-async def find_agents(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+async def find_agent_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns all agents."""
-    agents = await deps.roster.agents()
+    agents = await deps.roster.current_definitions()
     return [(name, f"{name}: {agent.description}") for name, agent in agents.items()]
 
 
-async def find_schedules(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+async def find_schedule_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns the schedules that the person can see in this place."""
-    found = await list_visible(called, deps.schedules)
+    found = await list_visible_schedules(called, deps.schedules)
     return [(one.schedule_id, f"{one.rule_in_words}: {one.task}") for one in found]
 
 
-async def find_knowledge(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+async def find_knowledge_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns the knowledge files of the conversation."""
     snapshot = await deps.conversations.find(called.address)
     if snapshot is None:
@@ -66,7 +66,7 @@ async def find_knowledge(called: CommandCalled, deps: CommandDeps) -> Sequence[S
     return [(entry.name, entry.name) for entry in entries]
 
 
-async def find_files(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+async def find_file_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns the files and folders in the workspace folder that was typed."""
     snapshot = await deps.conversations.find(called.address)
     if snapshot is None or deps.sandboxes is None:

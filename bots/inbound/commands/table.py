@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Literal
 
-from bots.inbound.actions import CommandCalled, Outcome, stop_by
+from bots.inbound.actions import CommandCalled, Outcome, stop_request_from
 from bots.inbound.commands import admin, suggestions
 from bots.inbound.commands.agents import answer_agents
 from bots.inbound.commands.budget import answer_budget
-from bots.inbound.commands.commands_in_words import read_word
+from bots.inbound.commands.commands_in_words import read_yes_no_stop
 from bots.inbound.commands.conversation import (
     CommandDeps,
     answer_files,
@@ -22,18 +22,18 @@ from bots.inbound.commands.conversation import (
     answer_status,
     answer_usage,
     answer_use,
-    in_thread,
+    require_conversation,
 )
 from bots.inbound.commands.export import answer_export
 from bots.inbound.commands.forget import answer_forget
 from bots.inbound.commands.knowledge import answer_knowledge
 from bots.inbound.commands.plan import answer_plan
 from bots.inbound.commands.schedules import answer_schedules
-from bots.inbound.commands.suggestions import Find, Suggestion
+from bots.inbound.commands.suggestions import FindValues, Suggestion
 from bots.inbound.commands.why import answer_why
 from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.audit import AuditAction, AuditEntry
-from core.domain.budget import is_limit
+from core.domain.budget import is_limit_text
 
 Answer = Callable[[CommandCalled, CommandDeps], Awaitable[Outcome]]
 TYPED_WORDS_MAX = 3
@@ -50,7 +50,7 @@ _FITS: Mapping[str, Callable[[str], object]] = {
     "SERVER": re.compile(r"\S{1,64}").fullmatch,
     "NUMBER": re.compile(r"\d{1,9}").fullmatch,
     "CODE": re.compile(rf"{_LETTERS}[- ]?{_LETTERS}").fullmatch,
-    "LIMIT": is_limit,
+    "LIMIT": is_limit_text,
     "TOPIC": lambda word: word == "all" or word in COMMANDS,
     "SCHEDULE": re.compile(r"[a-zA-Z0-9-]{1,40}").fullmatch,
     "HOOK": HOOK_NAME.fullmatch,
@@ -63,7 +63,7 @@ matches all remaining words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CommandForm:
     """One way of writing a command.
 
     `usage` is what follows the command's name: literal words, placeholders in capitals, alternatives with `|`, and
@@ -76,7 +76,7 @@ class Form:
     audit: AuditAction | None = None
     is_typed: bool = True
 
-    def read(self, words: Sequence[str]) -> str | None:
+    def match_words(self, words: Sequence[str]) -> str | None:
         """Returns the words in their normal spelling, or None if they do not match this form."""
         parts, left, kept = self.usage.split(), list(words), list[str]()
         for number, part in enumerate(parts, start=1):
@@ -103,7 +103,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CommandOption:
     """An option of a slash command.
 
     `kind` is a line, a number, a yes, a file, a whole request, or a choice of several words. With `find`, values are
@@ -112,7 +112,7 @@ class Option:
     name: str
     help: str
     kind: Literal["line", "number", "yes", "file", "request"] | tuple[str, ...] = "line"
-    find: Find | None = None
+    find: FindValues | None = None
     default: object = None
     is_required: bool = False
 
@@ -128,8 +128,8 @@ class Command:
     name: str
     help: str
     answer: Answer | None
-    forms: tuple[Form, ...] = (Form(),)
-    options: tuple[Option, ...] = ()
+    forms: tuple[CommandForm, ...] = (CommandForm(),)
+    options: tuple[CommandOption, ...] = ()
     is_top_level: bool = False
     slash_prefix: str = ""
     is_private: bool = False
@@ -139,20 +139,20 @@ class Command:
     def is_for_admins(self) -> bool:
         return all(one.is_for_admins for one in self.forms)
 
-    def read(self, words: Sequence[str], *, is_typed: bool = False) -> tuple[Form, str] | None:
+    def match_words(self, words: Sequence[str], *, is_typed: bool = False) -> tuple[CommandForm, str] | None:
         """Returns the form that the words after the name match, and their normal spelling. Returns None if no form
         matches."""
         usable = (one for one in self.forms if one.is_typed or not is_typed)
-        return next(((one, argument) for one in usable if (argument := one.read(words)) is not None), None)
+        return next(((one, argument) for one in usable if (argument := one.match_words(words)) is not None), None)
 
-    def is_meant(self, words: Sequence[str]) -> bool:
+    def is_probably_meant(self, words: Sequence[str]) -> bool:
         """Whether a few words after the name are probably this command in a wrong form, and not chatter. This is so if
         there are no words, if they begin like a form, or if an admin's command is followed by a number or code."""
         if not words or any(one.begins_with(words[0].lower()) for one in self.forms):
             return True
         return any(one.is_for_admins for one in self.forms) and bool(re.search(r"\d", words[0]))
 
-    def spelled(self, *, is_admin: bool) -> list[tuple[str, str]]:
+    def list_forms(self, *, is_admin: bool) -> list[tuple[str, str]]:
         """Returns each form as code, with its help."""
         shown = [one for one in self.forms if is_admin or not one.is_for_admins]
         return [(f"`{self.name} {one.usage}".rstrip() + "`", one.help or self.help) for one in shown]
@@ -160,24 +160,27 @@ class Command:
 
 _ROWS = (
     Command("stop", "Stop what the agent is doing in this thread", None, is_top_level=True),
-    Command("status", "What the agent is doing in this thread", in_thread(answer_status), is_top_level=True),
+    Command("status", "What the agent is doing in this thread", require_conversation(answer_status), is_top_level=True),
     Command(
         "files",
         "The files in this thread's workspace",
-        in_thread(answer_files),
-        (Form(), Form("FILE", "Posts a file here, or lists a folder", is_typed=False)),
-        options=(Option("path", "A file to post here, or a folder to list", find=suggestions.find_files),),
+        require_conversation(answer_files),
+        (CommandForm(), CommandForm("FILE", "Posts a file here, or lists a folder", is_typed=False)),
+        options=(CommandOption("path", "A file to post here, or a folder to list", find=suggestions.find_file_values),),
         is_top_level=True,
     ),
-    Command("usage", "Tokens and cost of this thread", in_thread(answer_usage), is_top_level=True),
-    Command("why", "What the newest run has read, and what it asked", in_thread(answer_why)),
+    Command("usage", "Tokens and cost of this thread", require_conversation(answer_usage), is_top_level=True),
+    Command("why", "What the newest run has read, and what it asked", require_conversation(answer_why)),
     Command(
-        "new", "Start over: the next message here begins a new conversation", in_thread(answer_new), is_top_level=True
+        "new",
+        "Start over: the next message here begins a new conversation",
+        require_conversation(answer_new),
+        is_top_level=True,
     ),
     Command(
         "export",
         "Post this conversation as a file",
-        in_thread(lambda called, snapshot, deps: answer_export(called, snapshot, deps.erasure)),
+        require_conversation(lambda called, snapshot, deps: answer_export(called, snapshot, deps.erasure)),
         is_top_level=True,
     ),
     Command(
@@ -185,14 +188,14 @@ _ROWS = (
         "Delete this conversation and its workspace",
         lambda called, deps: answer_forget(called, deps.erasure, deps.admin.policy),
         (
-            Form("[yes]", "Lists what this conversation holds; with `yes`, deletes it with its files"),
-            Form("me [yes]", "Says what is stored about you; with `yes`, deletes it"),
+            CommandForm("[yes]", "Lists what this conversation holds; with `yes`, deletes it with its files"),
+            CommandForm("me [yes]", "Says what is stored about you; with `yes`, deletes it"),
         ),
         options=(
-            Option(
+            CommandOption(
                 "what", "This conversation, or what is stored about you", ("conversation", "me"), default="conversation"
             ),
-            Option("sure", "Delete it now, for good", "yes", default=False),
+            CommandOption("sure", "Delete it now, for good", "yes", default=False),
         ),
         is_top_level=True,
     ),
@@ -200,18 +203,20 @@ _ROWS = (
         "help",
         "What the agent can do and how to ask for it",
         lambda called, deps: _help(called, deps),
-        (Form("[TOPIC]", "Short help, help for one word, or with `all` a list of all words"),),
-        options=(Option("topic", "A word to explain, or all", find=lambda called, deps: _find_topics()),),
+        (CommandForm("[TOPIC]", "Short help, help for one word, or with `all` a list of all words"),),
+        options=(CommandOption("topic", "A word to explain, or all", find=lambda called, deps: _find_topics()),),
         is_top_level=True,
     ),
     Command(
         "use",
         "Choose the agent for this thread",
         answer_use,
-        (Form("", "Lists the agents"), Form("NAME", "That agent works here from the next request on")),
+        (CommandForm("", "Lists the agents"), CommandForm("NAME", "That agent works here from the next request on")),
         options=(
-            Option(
-                "name", "The agent for this thread; leave it empty to list the agents", find=suggestions.find_agents
+            CommandOption(
+                "name",
+                "The agent for this thread; leave it empty to list the agents",
+                find=suggestions.find_agent_values,
             ),
         ),
     ),
@@ -220,31 +225,31 @@ _ROWS = (
         "Files that the agent knows here",
         lambda called, deps: answer_knowledge(called, deps.knowledge),
         (
-            Form("[list]", "Lists the files that I know in this conversation"),
-            Form("add", "With files attached: makes them known in this conversation", audit="knowledge_changed"),
-            Form("remove FILE", "Removes one of them", audit="knowledge_changed"),
+            CommandForm("[list]", "Lists the files that I know in this conversation"),
+            CommandForm("add", "With files attached: makes them known in this conversation", audit="knowledge_changed"),
+            CommandForm("remove FILE", "Removes one of them", audit="knowledge_changed"),
         ),
         options=(
-            Option("action", "What to do", ("add", "list", "remove"), is_required=True),
-            Option("file", "The file to add", "file"),
-            Option("name", "The name of the file to remove", find=suggestions.find_knowledge),
+            CommandOption("action", "What to do", ("add", "list", "remove"), is_required=True),
+            CommandOption("file", "The file to add", "file"),
+            CommandOption("name", "The name of the file to remove", find=suggestions.find_knowledge_values),
         ),
         takes_files=True,
     ),
     Command(
         "plan",
         "The plan that the agent works on here",
-        in_thread(lambda called, snapshot, deps: answer_plan(called, snapshot, deps.plans)),
+        require_conversation(lambda called, snapshot, deps: answer_plan(called, snapshot, deps.plans)),
         (
-            Form("[show]", "Shows the plan"),
-            Form("add TEXT", "Adds a step", audit="plan_changed"),
-            Form("remove NUMBER", "Removes a step", audit="plan_changed"),
-            Form("skip NUMBER", "Skips a step", audit="plan_changed"),
-            Form("stop", "Gives the plan up", audit="plan_changed"),
+            CommandForm("[show]", "Shows the plan"),
+            CommandForm("add TEXT", "Adds a step", audit="plan_changed"),
+            CommandForm("remove NUMBER", "Removes a step", audit="plan_changed"),
+            CommandForm("skip NUMBER", "Skips a step", audit="plan_changed"),
+            CommandForm("stop", "Gives the plan up", audit="plan_changed"),
         ),
         options=(
-            Option("action", "What to do", ("show", "add", "remove", "skip", "stop"), is_required=True),
-            Option("step", "The text of the step to add, or the number of an existing step"),
+            CommandOption("action", "What to do", ("show", "add", "remove", "skip", "stop"), is_required=True),
+            CommandOption("step", "The text of the step to add, or the number of an existing step"),
         ),
     ),
     Command(
@@ -252,21 +257,23 @@ _ROWS = (
         "Which messages here the agent takes up",
         answer_follow,
         (
-            Form(
+            CommandForm(
                 "[default|follow|mention|quiet]",
                 "In this thread, I answer a message without a mention if one person writes to me, if it is meant"
                 " for me, never, or not until somebody mentions me again",
             ),
-            Form("[default|follow|mention|quiet] channel", "The same for all threads here", is_for_admins=True),
+            CommandForm("[default|follow|mention|quiet] channel", "The same for all threads here", is_for_admins=True),
         ),
         options=(
-            Option(
+            CommandOption(
                 "mode",
                 "Read one person, everybody, only mentions, or nothing until the next mention",
                 ("default", "follow", "mention", "quiet"),
                 is_required=True,
             ),
-            Option("place", "This thread, or the whole channel (admins)", ("thread", "channel"), default="thread"),
+            CommandOption(
+                "place", "This thread, or the whole channel (admins)", ("thread", "channel"), default="thread"
+            ),
         ),
     ),
     Command(
@@ -274,18 +281,20 @@ _ROWS = (
         "What the agent does later, or again and again, here",
         lambda called, deps: answer_schedules(called, deps.schedules, is_admin=_is_admin(called, deps)),
         (
-            Form("[list]", "Lists the schedules and reminders here; in a direct message, all of yours"),
-            Form("run|pause|resume|edit|delete SCHEDULE", "Begins one now, pauses it, arms it again, or deletes it"),
-            Form(
+            CommandForm("[list]", "Lists the schedules and reminders here; in a direct message, all of yours"),
+            CommandForm(
+                "run|pause|resume|edit|delete SCHEDULE", "Begins one now, pauses it, arms it again, or deletes it"
+            ),
+            CommandForm(
                 "hook HOOK [TEXT]",
                 "Makes an address that other programs call, and says what I do then; without a text, shows the address",
                 is_for_admins=True,
             ),
         ),
         options=(
-            Option("action", "What to do", ("list", "run", "pause", "resume", "delete", "hook"), default="list"),
-            Option("schedule", "The schedule, or the name of the hook", find=suggestions.find_schedules),
-            Option("task", "Admins: what to do when the hook is called"),
+            CommandOption("action", "What to do", ("list", "run", "pause", "resume", "delete", "hook"), default="list"),
+            CommandOption("schedule", "The schedule, or the name of the hook", find=suggestions.find_schedule_values),
+            CommandOption("task", "Admins: what to do when the hook is called"),
         ),
     ),
     Command(
@@ -293,21 +302,21 @@ _ROWS = (
         "The versions of an agent, what changed, and the way back",
         lambda called, deps: answer_agents(called, deps.roster),
         (
-            Form("versions AGENT", "Lists an agent's versions"),
-            Form("compare AGENT NUMBER [NUMBER]", "Shows what changed between two versions, or since one"),
-            Form("rollback AGENT NUMBER", "Goes back to a version", is_for_admins=True),
-            Form("reset AGENT", "Goes back to the agent's file", is_for_admins=True),
+            CommandForm("versions AGENT", "Lists an agent's versions"),
+            CommandForm("compare AGENT NUMBER [NUMBER]", "Shows what changed between two versions, or since one"),
+            CommandForm("rollback AGENT NUMBER", "Goes back to a version", is_for_admins=True),
+            CommandForm("reset AGENT", "Goes back to the agent's file", is_for_admins=True),
         ),
         options=(
-            Option(
+            CommandOption(
                 "action",
                 "What to do; rollback and reset are for admins",
                 ("versions", "compare", "rollback", "reset"),
                 is_required=True,
             ),
-            Option("name", "The agent", is_required=True, find=suggestions.find_agents),
-            Option("version", "The number of a version", "number"),
-            Option("other", "The number of the version to compare it with", "number"),
+            CommandOption("name", "The agent", is_required=True, find=suggestions.find_agent_values),
+            CommandOption("version", "The number of a version", "number"),
+            CommandOption("other", "The number of the version to compare it with", "number"),
         ),
     ),
     Command(
@@ -315,8 +324,8 @@ _ROWS = (
         "What runs may cost here; admins change it",
         lambda called, deps: answer_budget(called, deps.budget),
         (
-            Form("", "Shows what may be spent here, and what was"),
-            Form(
+            CommandForm("", "Shows what may be spent here, and what was"),
+            CommandForm(
                 "run|person|app|channel|workspace LIMIT",
                 "Changes a limit to US dollars (`5`), tokens (`2000000 tokens`), `none`, or `default`, which is the"
                 " configured one",
@@ -324,49 +333,49 @@ _ROWS = (
             ),
         ),
         options=(
-            Option(
+            CommandOption(
                 "scope",
                 "What the limit is for; leave it empty to see all limits",
                 ("run", "person", "app", "channel", "workspace"),
             ),
-            Option("limit", "US dollars (5), tokens (2000000 tokens), none, or default"),
+            CommandOption("limit", "US dollars (5), tokens (2000000 tokens), none, or default"),
         ),
     ),
     Command(
         "pair",
         "Admins: let someone write to the agent",
         lambda called, deps: admin.answer_pair(called, deps.admin),
-        (Form("CODE", "Admits the person who was given the code", is_for_admins=True),),
-        options=(Option("code", "The code that the person was given", is_required=True),),
+        (CommandForm("CODE", "Admits the person who was given the code", is_for_admins=True),),
+        options=(CommandOption("code", "The code that the person was given", is_required=True),),
     ),
     Command(
         "unpair",
         "Admins: take that back",
         lambda called, deps: admin.answer_unpair(called, deps.admin),
-        (Form("PERSON", "Revokes that, by name or id", is_for_admins=True),),
-        options=(Option("name", "The name or the id of the person", is_required=True),),
+        (CommandForm("PERSON", "Revokes that, by name or id", is_for_admins=True),),
+        options=(CommandOption("name", "The name or the id of the person", is_required=True),),
     ),
     Command(
         "who",
         "Admins: who may talk to the agent",
         lambda called, deps: admin.answer_who(called, deps.admin),
-        (Form(is_for_admins=True),),
+        (CommandForm(is_for_admins=True),),
         is_private=True,
     ),
     Command(
         "audit",
         "Admins: who did what here",
         lambda called, deps: admin.answer_audit(called, deps.admin),
-        (Form("[NUMBER]", is_for_admins=True),),
-        options=(Option("count", "How many entries", "number"),),
+        (CommandForm("[NUMBER]", is_for_admins=True),),
+        options=(CommandOption("count", "How many entries", "number"),),
         is_private=True,
     ),
     Command(
         "mcp",
         "Admins: agree to the use of a tool server",
         lambda called, deps: admin.answer_mcp(called, deps.admin),
-        (Form("connect SERVER", is_for_admins=True),),
-        options=(Option("server", "The name of the tool server", is_required=True),),
+        (CommandForm("connect SERVER", is_for_admins=True),),
+        options=(CommandOption("server", "The name of the tool server", is_required=True),),
         slash_prefix="connect",
         is_private=True,
     ),
@@ -392,14 +401,14 @@ def parse_command(text: str, *, has_files: bool = False, may_be_wrong: bool = Tr
     words = _PLEASE.sub("", text.strip()).strip(" ,").split()
     if not words:
         return None
-    is_stop = read_word(" ".join(words)) == "stop"
+    is_stop = read_yes_no_stop(" ".join(words)) == "stop"
     command = COMMANDS.get("stop" if is_stop else words[0].rstrip(".!").lower())
     if command is None or (has_files and not command.takes_files):
         return None
     arguments = [] if is_stop else words[1:]
-    if found := command.read(arguments, is_typed=True):
+    if found := command.match_words(arguments, is_typed=True):
         return command.name, found[1]
-    is_meant = may_be_wrong and len(words) <= TYPED_WORDS_MAX and command.is_meant(arguments)
+    is_meant = may_be_wrong and len(words) <= TYPED_WORDS_MAX and command.is_probably_meant(arguments)
     return (command.name, " ".join(arguments)) if is_meant else None
 
 
@@ -412,7 +421,7 @@ def suggest_command(text: str) -> str | None:
     return next(iter(get_close_matches(words[0], COMMANDS, n=1, cutoff=_SIMILARITY_MIN)), None)
 
 
-def parse_words(
+def parse_written_command(
     message: IncomingMessage, words: str, *, has_files: bool
 ) -> IncomingMessage | CommandCalled | StopRequested:
     """Returns the command or stop request that the message's `words` consist of, or the message itself if they are
@@ -426,7 +435,7 @@ def parse_words(
         return message
     name, argument = command
     if not (message.is_addressed or name == "follow"):
-        return stop_by(message) if name == "stop" else message
+        return stop_request_from(message) if name == "stop" else message
     return CommandCalled(
         address=message.address,
         dedupe_key=message.dedupe_key,
@@ -446,7 +455,7 @@ async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
     command = COMMANDS[called.name]
     if command.answer is None:
         raise ValueError(f"{called.name} goes through the inbox")
-    found, is_admin = command.read(called.argument.split()), _is_admin(called, deps)
+    found, is_admin = command.match_words(called.argument.split()), _is_admin(called, deps)
     if not is_admin and (found[0].is_for_admins if found else command.is_for_admins):
         return Outcome(notice=admin.ADMINS_ONLY)
     if found is None:
@@ -459,14 +468,14 @@ async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
 async def suggest_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns the values that contain what was typed (`called.argument`) for an option of the command."""
     find = next((one.find for one in COMMANDS[called.name].options if one.find), None)
-    return await suggestions.suggest(find, called, deps) if find else ()
+    return await suggestions.find_matching_values(find, called, deps) if find else ()
 
 
 def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
     """Returns the audit entry for a command that changed knowledge or a plan, otherwise None.
 
     The stores create the audit entries of all other commands."""
-    form, argument = COMMANDS[called.name].read(called.argument.split()) or (Form(), "")
+    form, argument = COMMANDS[called.name].match_words(called.argument.split()) or (CommandForm(), "")
     if (action := form.audit) is None or outcome.is_private:
         return None
     words = argument.partition(" ")[0] if "TEXT" in form.usage else argument
@@ -490,7 +499,7 @@ async def _help(called: CommandCalled, deps: CommandDeps) -> Outcome:
     if called.argument != "all":
         return Outcome(notice=_explain(COMMANDS[called.argument], is_admin))
     shown = [one for one in COMMANDS.values() if is_admin or not one.is_for_admins]
-    lines = [f"- {', '.join(form for form, _ in one.spelled(is_admin=is_admin))}: {one.help}" for one in shown]
+    lines = [f"- {', '.join(form for form, _ in one.list_forms(is_admin=is_admin))}: {one.help}" for one in shown]
     return Outcome(notice="\n".join(lines))
 
 
@@ -499,4 +508,4 @@ async def _find_topics() -> Sequence[Suggestion]:
 
 
 def _explain(command: Command, is_admin: bool) -> str:
-    return "\n".join(f"- {form}: {text}" for form, text in command.spelled(is_admin=is_admin))
+    return "\n".join(f"- {form}: {text}" for form, text in command.list_forms(is_admin=is_admin))

@@ -7,7 +7,7 @@ from bots.inbound.commands.conversation import CommandDeps
 from core.context.message_text import sources_of_message
 from core.domain.approval import answerer_name
 from core.domain.call_consent import describe_source
-from core.domain.outside_text import inline_code, shown_name, single_line
+from core.domain.outside_text import escape_name, inline_code, single_line
 from core.domain.sources import join_sources
 from core.domain.threads import Ask, ThreadSnapshot
 
@@ -23,7 +23,7 @@ async def answer_why(called: CommandCalled, snapshot: ThreadSnapshot, deps: Comm
     run = snapshot.active_run or snapshot.last_run
     if run is None:
         return Outcome(notice=NO_RUN)
-    messages = await deps.conversations.all_messages(run.thread_id)
+    messages = await deps.conversations.llm_messages(run.thread_id)
     read = join_sources(sources_of_message(message) for message in messages if message.run_id == run.run_id).outside
     before = join_sources(sources_of_message(message) for message in messages if message.run_id != run.run_id).outside
     now = datetime.now(UTC)
@@ -43,4 +43,4 @@ def _describe_ask(ask: Ask) -> str:
     question = single_line(" · ".join(calls) or ask.text, QUESTION_CHARACTERS_MAX)
     if ask.state != "answered":
         return f"- {inline_code(question)}: {'no answer yet' if ask.state == 'open' else ask.state}"
-    return f"- {inline_code(question)}: {shown_name(answerer_name(ask))} answered {inline_code(ask.answer or '')}"
+    return f"- {inline_code(question)}: {escape_name(answerer_name(ask))} answered {inline_code(ask.answer or '')}"

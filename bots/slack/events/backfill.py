@@ -97,7 +97,7 @@ class Backfill:
         self._inbox = inbox
         self._cursors = cursors
         self._workspaces = workspaces
-        self._unread_channels = UnreadChannels(inbox, workspaces)
+        self._unread_channels = NewChannels(inbox, workspaces)
         self._outage_seconds = outage_seconds
         self._connected_at: float | None = None
         self._is_disconnected = False
@@ -126,7 +126,7 @@ class Backfill:
         if was_away or (self._is_disconnected and is_reading):
             self.start()
         elif self._is_disconnected:
-            self._cursors.resume()
+            self._cursors.resume_with_gaps()
         self._is_disconnected = False
         self._connected_at = now
 
@@ -141,7 +141,7 @@ class Backfill:
             await cancel(earlier)
         while True:
             try:
-                cursors = await self._unread_channels.with_new_channels(
+                cursors = await self._unread_channels.add_new_channels(
                     await self._inbox.cursors(PLATFORM), age_seconds_max=MISSED_SECONDS_MAX - OVERLAP_SECONDS
                 )
                 break
@@ -149,7 +149,7 @@ class Backfill:
                 log.warning("slack: catching up waits for the database: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
         gaps = find_gaps(cursors, now=time.time())
-        self._cursors.resume([gap.scope for found in gaps.values() for gap in found])
+        self._cursors.resume_with_gaps([gap.scope for found in gaps.values() for gap in found])
         slots, pause_seconds = asyncio.Semaphore(WORKSPACES_AT_ONCE), RETRY_SECONDS
         while True:
             reads = (self._backfill_workspace_safely(team, gaps[team], slots) for team in gaps)
@@ -192,7 +192,7 @@ class Backfill:
         newest = max(gap.cursor for gap in gaps)
         for gap in gaps[:CHANNELS_MAX]:
             try:
-                missed = await history.read_since(gap.channel_id, gap.oldest, replay.threads_in(gap.channel_id))
+                missed = await history.read_since(gap.channel_id, gap.oldest, replay.joined_threads_in(gap.channel_id))
                 for event in missed.messages:
                     was_retold = await replay.replay_message(event, cursor=gap.cursor)
                     if get_text(event, "ts") > gap.cursor:
@@ -244,7 +244,7 @@ class MessageReplay:
         self._joined = {(one.channel_id, one.thread_key): one for one in joined}
         self._opened: set[tuple[str, str]] = set()
 
-    def threads_in(self, channel_id: str) -> list[str]:
+    def joined_threads_in(self, channel_id: str) -> list[str]:
         return [thread_key for channel, thread_key in self._joined if channel == channel_id]
 
     async def replay_message(self, event: JsonObject, *, cursor: str) -> bool:
@@ -292,7 +292,7 @@ _MISSING_SCOPE = "missing_scope"
 _NOT_LISTED_MESSAGE = "slack: channels of workspace %s from which nothing was ever heard are not looked for (%s)"
 
 
-class UnreadChannels:
+class NewChannels:
     """Finds channels that the bot is in and that have no cursor yet.
 
     Every message that the bot receives leaves a cursor. All messages in a channel without one, since the channels were
@@ -302,7 +302,7 @@ class UnreadChannels:
         self._inbox = inbox
         self._workspaces = workspaces
 
-    async def with_new_channels(self, cursors: Mapping[str, str], *, age_seconds_max: float) -> Mapping[str, str]:
+    async def add_new_channels(self, cursors: Mapping[str, str], *, age_seconds_max: float) -> Mapping[str, str]:
         """Adds a cursor, at most `age_seconds_max` old, for each new channel. Raises StorageUnavailable."""
         newest = newest_cursor_by_workspace(cursors)
         eldest = _format_ts(time.time() - age_seconds_max)

@@ -19,10 +19,10 @@ from bots.slack.events.payload_fields import (
     get_object,
     get_strings,
     get_text,
-    parse_sharing_ids,
+    parse_sharing_team_ids,
     parse_tenant,
 )
-from bots.slack.events.shortcuts import refusal
+from bots.slack.events.shortcuts import refusal_acknowledgement
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces
@@ -122,7 +122,7 @@ def build_bolt_app(
         if is_uninstall_event(event):
             process = partial(handle_uninstall, event, tenant, workspaces, on_uninstall)
         else:
-            sharing_ids = parse_sharing_ids(payload)
+            sharing_ids = parse_sharing_team_ids(payload)
             process = partial(_dispatch_event, event, tenant, sharing_ids, workspaces)
         try:
             await process()
@@ -155,7 +155,7 @@ def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awa
         workspace = await workspaces.find_for_tenant(parse_tenant(payload, context.team_id or ""))
         if workspace is None:
             log.warning("slack: the app is not installed in %r, where it was used", context.team_id)
-            answer = refusal(payload, NOT_INSTALLED)
+            answer = refusal_acknowledgement(payload, NOT_INSTALLED)
         else:
             answer = workspace.event_handler and await handle(workspace.event_handler, payload)
         await ack(**cast(dict[str, Any], answer or {}))
@@ -168,7 +168,7 @@ async def _dispatch_event(
 ) -> None:
     """Passes the event to every workspace that shares the channel, or only to the first one whose bot it mentions."""
     tenant_workspace = await workspaces.find_for_tenant(tenant)
-    sharing = await workspaces.find_sharing(get_text(event, "channel"), sharing_ids)
+    sharing = await workspaces.find_sharing_channel(get_text(event, "channel"), sharing_ids)
     found = {one.client.identity.team_id: one for one in (tenant_workspace, *sharing) if one}
     text = message_mrkdwn(get_object(event, "message") or event) if sharing else ""
     mentioned = mentioned_user_ids(text)

@@ -44,17 +44,17 @@ class ChannelCursors:
 
     async def mark_ignored(self, dedupe_key: str) -> None:
         """Records that the agent ignored a message, so that backfill ignores it too. Raises StorageUnavailable."""
-        await self._inbox.claim(_ignored_key(dedupe_key))
+        await self._inbox.claim_key(_ignored_key(dedupe_key))
 
     async def is_marked_ignored(self, dedupe_key: str) -> bool:
         """Whether the agent ignored the message with this dedupe key. Raises StorageUnavailable."""
-        return await self._inbox.is_claimed(_ignored_key(dedupe_key))
+        return await self._inbox.is_key_claimed(_ignored_key(dedupe_key))
 
     def pause(self) -> None:
         """Stops storing cursors until `resume` is called, because messages may be missed."""
         self._is_paused = True
 
-    def resume(self, gaps: Collection[str] | None = None) -> None:
+    def resume_with_gaps(self, gaps: Collection[str] | None = None) -> None:
         """Stores cursors again. For channels in `gaps`, storing resumes only after `close_gap`. Without `gaps`, no
         message was missed, and the earlier gaps stay."""
         if gaps is not None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from bots.inbound.access import NOT_ALLOWED
 from bots.inbound.actions import CommandCalled
-from bots.inbound.home import Greetings
+from bots.inbound.home import GreetingsAndHome
 from bots.slack.events.parse import ParseContext
 from bots.slack.events.payload_fields import get_objects, get_text
-from bots.slack.render.home import closed_home_view, home_view
+from bots.slack.render.home import home_view, home_view_without_access
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.notices import notice_body
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
@@ -40,17 +40,19 @@ class Greeter:
     Slack, and whether the person has access."""
 
     client: SlackClient
-    greetings: Greetings
+    greetings: GreetingsAndHome
     find_access: Callable[[CommandCalled], Awaitable[tuple[CommandCalled, bool]]]
     _live: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
 
-    async def greet(self, event: JsonObject, context: ParseContext) -> None:
+    async def handle_event(self, event: JsonObject, context: ParseContext) -> None:
         """Handles one of GREETED_EVENTS. Raises StorageUnavailable, so that Slack sends the event again."""
         person_id, channel = get_text(event, "user"), get_text(event, "channel")
         if get_text(event, "type") == "member_joined_channel":
-            key = context.key(channel, "joined", get_text(event, "event_ts"))
+            key = context.dedupe_key(channel, "joined", get_text(event, "event_ts"))
             if person_id == context.identity.user_id and await self.greetings.claim(key):
-                greeting = await self.greetings.join_greeting(context.address(channel, ""), f"@{context.identity.name}")
+                greeting = await self.greetings.format_join_greeting(
+                    context.address(channel, ""), f"@{context.identity.name}"
+                )
                 await self._post(channel, greeting)
             return
         opened = CommandCalled(
@@ -70,7 +72,7 @@ class Greeter:
                 log.info("slack: whether a person is new is not known: %s", error)
                 return
             # welcome only a person whose direct messages with the bot are empty
-            if not get_objects(page, "messages") and await self.greetings.claim(context.key(channel, "welcome")):
+            if not get_objects(page, "messages") and await self.greetings.claim(context.dedupe_key(channel, "welcome")):
                 await self._post(channel, WELCOME)
 
     async def _post(self, channel: str, markdown: str) -> None:
@@ -121,8 +123,8 @@ class Greeter:
     async def _draw_home(self, opened: CommandCalled, *, has_access: bool) -> tuple[JsonObject, bool]:
         """Returns the person's page, and whether a run is active, so that the page will change."""
         if not has_access:
-            return closed_home_view(NOT_ALLOWED), False
-        page = await self.greetings.read_page(opened.person, opened.address, opened.actor)
+            return home_view_without_access(NOT_ALLOWED), False
+        page = await self.greetings.read_home_page(opened.person, opened.address, opened.actor)
         return home_view(page), page.is_active
 
     async def close(self) -> None:

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TypeVar
 
 from bots.inbound.actions import NOT_STORED, Admits, CommandCalled, FeedbackGiven, Outcome, Receive, UserAction
-from bots.inbound.home import Greetings
-from bots.inbound.schedules import Hear
+from bots.inbound.home import GreetingsAndHome
+from bots.inbound.schedules import TriggerEventHandler
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.greetings import GREETED_EVENTS, Greeter
 from bots.slack.events.parse import (
@@ -20,20 +20,20 @@ from bots.slack.events.parse import (
     ParseContext,
     concerns_bot,
     find_reacted_message,
+    find_user_ids,
     parse_click,
     parse_event,
     parse_trigger_event,
     parse_ts,
-    user_ids_in,
-    without_content,
+    strip_content,
 )
 from bots.slack.events.payload_fields import find_channel, get_object, get_objects, get_text
-from bots.slack.events.shortcuts import Shortcuts
+from bots.slack.events.shortcuts import Interactions
 from bots.slack.web_api.channel_history import ChannelHistory
-from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledging, seconds_left
+from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledgement_deadline, lookup_seconds_left
 from bots.slack.web_api.downloads import fetch_file_metadata
 from bots.slack.web_api.notices import NoticeSender
-from bots.slack.web_api.people import People, UserGroups
+from bots.slack.web_api.people import UserGroups, UserLookup
 from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.json import JsonObject
@@ -93,7 +93,7 @@ class ThreadOrder:
         self._newest: dict[MessageKey, asyncio.Event] = {}
 
     @asynccontextmanager
-    async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+    async def in_order(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
         """Context manager: yields a function that waits until the thread's earlier events have been handled, but not
         longer than Slack waits for the acknowledgement."""
         # the event of an edit, a deletion or a reaction contains the message
@@ -106,7 +106,7 @@ class ThreadOrder:
         async def turn() -> None:
             if earlier is not None:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds_left(ACKNOWLEDGE_SECONDS)):
+                    async with asyncio.timeout(lookup_seconds_left(ACKNOWLEDGE_SECONDS)):
                         await earlier.wait()
 
         try:
@@ -131,16 +131,16 @@ class EventHandler:
     def __init__(
         self,
         client: SlackClient,
-        people: People,
+        people: UserLookup,
         receive: Receive,
         groups: Sequence[str] = (),
         *,
-        hear: Hear | None = None,
+        hear: TriggerEventHandler | None = None,
         admits: Admits | None = None,
         conversations: Conversations | None = None,
         sign_file: SignFile = lambda _team_id, file: file,
         cursors: ChannelCursors | None = None,
-        greetings: Greetings | None = None,
+        greetings: GreetingsAndHome | None = None,
     ) -> None:
         """`hear` handles events in channels that are not addressed to the bot. `admits` returns whether an author has
         access, before a message is parsed. `conversations` finds out whether an event that is not addressed to the bot
@@ -159,13 +159,13 @@ class EventHandler:
         self._order = ThreadOrder()
         self._notices = NoticeSender(client)
         self._greeter = Greeter(client, greetings, self._find_access) if greetings else None
-        self._shortcuts = Shortcuts(
+        self._shortcuts = Interactions(
             client,
             fetch=self._fetch,
             take=partial(self._take, is_click=True),
             admits=self._is_admitted,
             tell_thread=partial(self._notices.send, is_thread_open=True),
-            tell_privately=self._notices.send_directly,
+            tell_privately=self._notices.send_direct_message,
         )
 
     async def on_event(self, event: JsonObject, *, is_missed: bool = False) -> None:
@@ -173,10 +173,10 @@ class EventHandler:
         history."""
         if get_text(event, "type") in GREETED_EVENTS:
             if self._greeter is not None:
-                with acknowledging():
-                    await self._greeter.greet(event, await self._context_with({get_text(event, "user")}))
+                with acknowledgement_deadline():
+                    await self._greeter.handle_event(event, await self._context_with({get_text(event, "user")}))
             return
-        with acknowledging():
+        with acknowledgement_deadline():
             await self._on_event(event, is_missed=is_missed)
             await self.pass_to_schedules(event)
         if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
@@ -196,7 +196,7 @@ class EventHandler:
             channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX, is_edit=is_edit
         ):
             return
-        async with self._order.place(event) as turn:
+        async with self._order.in_order(event) as turn:
             inbound = await self._parse(event, turn)
             if isinstance(inbound, IncomingMessage):
                 inbound = replace(inbound, is_missed=is_missed)
@@ -218,7 +218,7 @@ class EventHandler:
 
     async def on_shortcut(self, payload: JsonObject) -> None:
         """Handles a message shortcut or a global shortcut."""
-        with acknowledging():
+        with acknowledgement_deadline():
             await self._shortcuts.open_form(payload)
 
     async def on_form(self, payload: JsonObject) -> JsonObject | None:
@@ -246,17 +246,17 @@ class EventHandler:
 
     async def on_click(self, payload: JsonObject) -> None:
         """Handles one `block_actions` payload, such as a button click."""
-        with acknowledging():
+        with acknowledgement_deadline():
             context = await self._context_of(payload)
             inbound = parse_safely(partial(parse_click, payload, context))
             if isinstance(inbound, Ignored):
                 (action, *_) = get_objects(payload, "actions") or [{}]
-                self._shortcuts.refuse_unknown(payload, get_text(action, "action_id"))
+                self._shortcuts.refuse_unknown_control(payload, get_text(action, "action_id"))
             outcome = await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
             if outcome.is_ignored or not isinstance(inbound, FeedbackGiven):
                 return
             if not inbound.is_good:
-                await self._shortcuts.ask_reason(payload, inbound)
+                await self._shortcuts.ask_feedback_reason(payload, inbound)
 
     async def _parse(self, event: JsonObject, turn: Callable[[], Awaitable[None]]) -> UserAction | Ignored:
         """Parses an event. Looks users up only if the event can matter, and names in the text only if the author has
@@ -272,7 +272,7 @@ class EventHandler:
             if self._conversations is not None:
                 # look up the thread if the message is an active run's request or card
                 place = ParseContext(identity=identity).address(channel, "")
-                address = await self._conversations.place_of_message(place, thread_ts)
+                address = await self._conversations.find_run_address(place, thread_ts)
                 if address is None or not address.thread_key:
                     return Ignored(reason="a reaction to nothing of ours")
                 thread_ts = address.thread_key
@@ -286,14 +286,14 @@ class EventHandler:
                 return Ignored(reason="not addressed")
         if isinstance(inbound, MessageDeleted):  # a deletion shows nothing of the message
             return inbound
-        outline = parse_safely(partial(parse_event, without_content(event, identity), unnamed))
+        outline = parse_safely(partial(parse_event, strip_content(event, identity), unnamed))
         if isinstance(outline, IncomingMessage):
             outline, is_admitted = await self._find_access(outline, is_click=False)
             if not is_admitted:
                 return outline
         if get_text(event, "type") == "app_mention":
             event = await self._whole_message(event)
-        named = replace(await self._context_with(user_ids_in(event)), reacted_thread_ts=thread_ts)
+        named = replace(await self._context_with(find_user_ids(event)), reacted_thread_ts=thread_ts)
         return parse_safely(partial(parse_event, event, named))
 
     async def _find_thread(self, happened: TriggerEvent) -> TriggerEvent:
@@ -352,12 +352,12 @@ class EventHandler:
         """Returns facts about the person or the app that sent the action."""
         if inbound.actor.app_ids:
             return replace(inbound.actor, organisation_id=self._client.identity.organisation_id)
-        return await self.find_standing(inbound.address, inbound.person.person_id, is_click=is_click)
+        return await self.fetch_actor_context(inbound.address, inbound.person.person_id, is_click=is_click)
 
-    async def find_standing(self, address: Address, person_id: str, *, is_click: bool = False) -> ActorContext:
+    async def fetch_actor_context(self, address: Address, person_id: str, *, is_click: bool = False) -> ActorContext:
         """Returns what the workspace reports about a user who acts at the address."""
         actor, groups = await asyncio.gather(
-            self._people.find_standing(person_id), self._groups.find_groups(person_id, is_click=is_click)
+            self._people.fetch_actor_context(person_id), self._groups.find_groups(person_id, is_click=is_click)
         )
         return replace(
             actor,

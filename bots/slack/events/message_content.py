@@ -24,10 +24,10 @@ TABLE_CHARACTERS_MAX = 40_000
 _GONE = frozenset({"tombstone", "hidden_by_limit"})
 
 
-def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: str) -> str:
+def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot_user_id: str) -> str:
     """Returns the message's text, followed by pasted tables, hidden link targets, external files and forwarded
     messages."""
-    lines = [mrkdwn_to_text(message_mrkdwn(message), names, without=bot)]
+    lines = [mrkdwn_to_text(message_mrkdwn(message), names, removed_user_id=bot_user_id)]
     if get_text(message, "bot_id") or "bot_profile" in message:
         shown = (*_block_texts(message, names), *_attachment_texts(message, names))
         lines += [one for one in shown if one not in lines[0]]

@@ -14,8 +14,8 @@ from bots.inbound.actions import (
     UserAction,
     split_agent_prefix,
 )
-from bots.inbound.commands.commands_in_words import calls_by_name
-from bots.inbound.commands.table import parse_command, parse_words
+from bots.inbound.commands.commands_in_words import calls_agent_by_name
+from bots.inbound.commands.table import parse_command, parse_written_command
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, COMMAND_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
@@ -28,7 +28,7 @@ from core.domain.actions import (
     MessageDeleted,
     MessageEdited,
     StopRequested,
-    time_of_arrival,
+    estimate_sent_at,
 )
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.json import JsonObject
@@ -73,14 +73,14 @@ class ParseContext:
             platform="slack", workspace_id=self.identity.team_id, channel_id=channel_id, thread_key=thread_key
         )
 
-    def key(self, *parts: str) -> str:
+    def dedupe_key(self, *parts: str) -> str:
         """Returns the dedupe key of an event. Every delivery of the same event has the same key.
 
         Keys are kept longer than messages, so they must not contain the id of a person."""
         return ":".join(("slack", self.identity.team_id, *parts))
 
 
-def user_ids_in(event: JsonObject) -> set[str]:
+def find_user_ids(event: JsonObject) -> set[str]:
     """Returns the ids of the users whose names `parse_event` needs."""
     message = get_object(event, "message") or event
     authors = {get_text(event, "user"), get_text(message, "user"), get_text(event, "previous_message", "user")}
@@ -134,7 +134,7 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
             if not (channel and _TS.fullmatch(ts)):
                 return Ignored(reason="malformed")
             address = context.address(channel, context.reacted_thread_ts or ts)
-            key = context.key(channel, ts, "reaction", get_text(event, "event_ts"))
+            key = context.dedupe_key(channel, ts, "reaction", get_text(event, "event_ts"))
             person = context.person(user)
             if (vote := VOTES.get(_reaction_name(event))) is not None:
                 return AskAnswered(
@@ -143,7 +143,7 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
                     ask_ref=ts,
                     text=vote,
                     person=person,
-                    sent_at=_time_of(get_text(event, "event_ts")) or time_of_arrival(),
+                    sent_at=_time_of(get_text(event, "event_ts")) or estimate_sent_at(),
                 )
             return StopRequested(
                 address=address,
@@ -158,7 +158,7 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
                 return Ignored(reason="malformed")
             return StopRequested(
                 address=context.address(channel, thread_ts),
-                dedupe_key=context.key(channel, thread_ts, "session", get_text(event, "event_ts")),
+                dedupe_key=context.dedupe_key(channel, thread_ts, "session", get_text(event, "event_ts")),
                 person=context.person(user),
                 sent_at=_time_of(get_text(event, "event_ts")),
             )
@@ -198,11 +198,11 @@ def parse_trigger_event(event: JsonObject, identity: Identity) -> TriggerEvent |
         message_ref=ts,
         happened_at=parse_ts(ts),
         app_ids=app_ids,
-        text=message_content.build_message_text(event, {}, bot=identity.user_id) if app_ids else "",
+        text=message_content.build_message_text(event, {}, bot_user_id=identity.user_id) if app_ids else "",
     )
 
 
-def without_content(event: JsonObject, identity: Identity) -> JsonObject:
+def strip_content(event: JsonObject, identity: Identity) -> JsonObject:
     """Returns the message without its content. The result shows who wrote where, and whether the bot is mentioned."""
     kept = {name: value for name, value in event.items() if name not in _CONTENT}
     return {**kept, "text": f"<@{identity.user_id}>" if mentions_bot(event, identity) else ""}
@@ -228,7 +228,7 @@ def _message(event: JsonObject, context: ParseContext, *, is_addressed: bool) ->
         return Ignored(reason=reason or "malformed")
     if not (thread_ts or is_addressed):
         return Ignored(reason="not addressed")
-    words = message_content.build_message_text(event, context.names, bot=context.identity.user_id)
+    words = message_content.build_message_text(event, context.names, bot_user_id=context.identity.user_id)
     files = message_content.parse_files(event)
     agent_id, request = split_agent_prefix(words)
     edited = get_text(event, "edited", "ts")
@@ -240,20 +240,20 @@ def _message(event: JsonObject, context: ParseContext, *, is_addressed: bool) ->
         person = Person(person_id=f"{APP_PREFIX}{app_id}", name=name or known or f"{APP_PREFIX}{app_id}")
     message = IncomingMessage(
         address=context.address(channel, thread_ts or ts),
-        dedupe_key=context.key(channel, ts),
+        dedupe_key=context.dedupe_key(channel, ts),
         message_ref=ts,
         person=person,
         text=request,
         sent_at=parse_ts(ts),
         is_addressed=is_addressed,
-        is_by_name=calls_by_name(words, context.identity.name),
+        is_by_name=calls_agent_by_name(words, context.identity.name),
         is_to_others=begins_with_other_mention(message_mrkdwn(event), context.identity.user_id),
         files=files,
         agent_id=agent_id,
         edited_at=parse_ts(edited) + EDITED_WITHIN if _TS.fullmatch(edited) else None,
         actor=ActorContext(app_ids=app_ids),
     )
-    return parse_words(message, words, has_files=bool(files))
+    return parse_written_command(message, words, has_files=bool(files))
 
 
 def _not_a_persons(message: JsonObject, context: ParseContext) -> str:
@@ -284,11 +284,11 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         return Ignored(reason=reason or "malformed")
     if not edited or (before and _written(before) == _written(message)):
         return Ignored(reason="no edit by a person")
-    words = message_content.build_message_text(message, context.names, bot=context.identity.user_id)
+    words = message_content.build_message_text(message, context.names, bot_user_id=context.identity.user_id)
     return MessageEdited(
         address=context.address(channel, get_text(message, "thread_ts") or ts),
         # the edit time in the message has whole seconds, and there may be two edits within a second
-        dedupe_key=context.key(channel, ts, "edit", get_text(event, "event_ts") or edited),
+        dedupe_key=context.dedupe_key(channel, ts, "edit", get_text(event, "event_ts") or edited),
         message_ref=ts,
         person=context.person(get_text(message, "user")),
         text=split_agent_prefix(words)[1],
@@ -309,7 +309,7 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         return Ignored(reason=reason or "malformed")
     return MessageDeleted(
         address=context.address(channel, get_text(before, "thread_ts") or ts),
-        dedupe_key=context.key(channel, ts, "delete"),
+        dedupe_key=context.dedupe_key(channel, ts, "delete"),
         message_ref=ts,
         person=context.person(get_text(before, "user")),
         sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(ts),
@@ -334,7 +334,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
         return Ignored(reason="malformed")
     thread_ts = get_text(payload, "message", "thread_ts") or get_text(payload, "container", "thread_ts")
     address = context.address(channel, thread_ts or ts)
-    key = context.key(channel, "action", ts, action_id, get_text(action, "action_ts"))
+    key = context.dedupe_key(channel, "action", ts, action_id, get_text(action, "action_ts"))
     person = context.person(user)
     value = get_text(action, "value") or get_text(get_object(action, "selected_option"), "value")
     if action_id.startswith(ASK_PREFIX) and value:
@@ -346,7 +346,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
             text=value,
             option=int(at) if at.isdecimal() and "value" in action else None,
             person=person,
-            sent_at=_time_of(get_text(action, "action_ts")) or time_of_arrival(),
+            sent_at=_time_of(get_text(action, "action_ts")) or estimate_sent_at(),
         )
     if action_id.startswith(COMMAND_PREFIX) and (command := parse_command(value)):
         name, argument = command

@@ -86,7 +86,7 @@ def parse_tenant(body: JsonObject, team_id: str) -> Tenant:
     return Tenant(team_id=workspace, organisation_id=organisation)
 
 
-def parse_sharing_ids(body: JsonObject) -> frozenset[str]:
+def parse_sharing_team_ids(body: JsonObject) -> frozenset[str]:
     """Returns the ids of the workspaces that an event of a Slack Connect channel names, or none for other events.
 
     Slack delivers such an event for one or several of the installations that can see it. The installation whose bot is
@@ -100,9 +100,9 @@ def parse_sharing_ids(body: JsonObject) -> frozenset[str]:
     return frozenset(one for one in found if one.startswith(_TEAM))
 
 
-def is_organisation_install(told: JsonObject) -> bool:
+def is_organisation_install(payload: JsonObject) -> bool:
     """Whether Slack marks the object as an organisation-wide installation. In commands, the flag is a string."""
-    return told.get("is_enterprise_install") in (True, "true")
+    return payload.get("is_enterprise_install") in (True, "true")
 
 
 def _first(ids: "tuple[str, ...] | list[str]", letter: str) -> str:

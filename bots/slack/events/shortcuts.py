@@ -27,14 +27,14 @@ from bots.slack.events.parse import Ignored, ParseContext, parse_event
 from bots.slack.events.payload_fields import get_object, get_text
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
 from bots.slack.render.block_kit import blocks_from_markdown, form_view, plain_text_object, simplify_blocks
-from bots.slack.render.messages import command_buttons, render_content
+from bots.slack.render.messages import command_button_blocks, render_content
 from bots.slack.render.mrkdwn import escape_entities, unescape_entities
-from bots.slack.web_api.client import SlackClient, seconds_left
+from bots.slack.web_api.client import SlackClient, lookup_seconds_left
 from bots.slack.web_api.notices import notice_body
-from core.domain.actions import IncomingMessage, StopRequested, time_of_arrival
+from core.domain.actions import IncomingMessage, StopRequested, estimate_sent_at
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.json import JsonObject
-from core.domain.outside_text import escape_markdown, shown_name
+from core.domain.outside_text import escape_markdown, escape_name
 from core.domain.threads import Person
 from core.failpoints import Failpoint
 from core.tasks import spawn
@@ -59,21 +59,21 @@ _CLOSED_CODES = ("not_in_channel", "channel_not_found", "is_archived")
 OPEN = Failpoint("slack.open_form")
 BEGIN = Failpoint("slack.begin")
 
-Fetch = Callable[[str, str, str], Awaitable[JsonObject]]
+FetchMessage = Callable[[str, str, str], Awaitable[JsonObject]]
 """Returns the message with the given channel, thread and ts, or an empty object. Raises SurfaceError."""
 Take = Callable[[UserAction], Awaitable[tuple[UserAction, Outcome]]]
 """Adds facts about the action's person and passes the action on. Returns the action and the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shortcuts:
+class Interactions:
     """Answers shortcuts, forms and commands of one workspace, each within the time that Slack allows. The work for a
     form or command has no deadline itself.
 
     `admits` returns whether the person has access. It is called before anything is posted in the person's name."""
 
     client: SlackClient
-    fetch: Fetch
+    fetch: FetchMessage
     take: Take
     admits: Admits
     tell_thread: Callable[[UserAction, Outcome], None]
@@ -83,7 +83,7 @@ class Shortcuts:
         """Opens the form of a shortcut. If that fails, notifies the person, because Slack shows nothing."""
         callback_id = get_text(payload, "callback_id")
         if callback_id not in (ASK_MESSAGE, ASK_ANYWHERE):
-            self.refuse_unknown(payload, callback_id)
+            self.refuse_unknown_control(payload, callback_id)
             return
         place = {
             "channel": get_text(payload, "channel", "id"),
@@ -99,18 +99,18 @@ class Shortcuts:
         body: JsonObject = {"trigger_id": get_text(payload, "trigger_id"), "view": view}
         try:
             with OPEN, waiting_at_most(POST_SECONDS):
-                async with asyncio.timeout(seconds_left(OPEN_SECONDS_MAX)):
+                async with asyncio.timeout(lookup_seconds_left(OPEN_SECONDS_MAX)):
                     await self.client.write("views.open", body)
         except (SurfaceError, TimeoutError) as error:
             log.warning("slack: a form was not opened: %s", error or type(error).__name__)
             self.tell_privately(get_text(payload, "user", "id"), Outcome(notice=FORM_REFUSED))
 
-    def refuse_unknown(self, payload: JsonObject, name: str) -> None:
+    def refuse_unknown_control(self, payload: JsonObject, name: str) -> None:
         """Logs a warning and tells the user that this version does not recognize the shortcut or button."""
         log.warning("slack: someone used an unknown control or shortcut: %r", name)
         self.tell_privately(get_text(payload, "user", "id"), Outcome(notice=UNKNOWN_CONTROL))
 
-    async def ask_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
+    async def ask_feedback_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
         """Opens a form that asks why the answer was bad. The rating counts even if the form is not sent."""
         view = form_view(
             "What was wrong?",
@@ -133,9 +133,9 @@ class Shortcuts:
         place = _parse_place(get_text(view, "private_metadata") or "{}")
         if place is None or callback_id not in (ASK_MESSAGE, ASK_ANYWHERE, REASON):
             log.warning("slack: someone sent an unknown form: %r", callback_id)
-            return refusal(payload, UNKNOWN_CONTROL)
+            return refusal_acknowledgement(payload, UNKNOWN_CONTROL)
         words = escape_entities(get_text(view, "state", "values", REQUEST_FIELD, REQUEST_FIELD, "value"))
-        user, key = get_text(payload, "user", "id"), context.key("form", get_text(view, "id"))
+        user, key = get_text(payload, "user", "id"), context.dedupe_key("form", get_text(view, "id"))
         if callback_id == REASON:
             given = FeedbackGiven(
                 address=context.address(get_text(place, "channel"), get_text(place, "ts")),
@@ -153,7 +153,7 @@ class Shortcuts:
         outcome = await self._act(user, work)
         if outcome.run_id is not None or not outcome.notice:
             return {}
-        return _field_error(outcome.notice) if outcome.is_ignored else refusal(payload, outcome.notice)
+        return _field_error(outcome.notice) if outcome.is_ignored else refusal_acknowledgement(payload, outcome.notice)
 
     async def _ask_about(self, place: JsonObject, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         """Starts a run in the thread of a message, with the message quoted, and posts in the thread who asked what."""
@@ -194,7 +194,7 @@ class Shortcuts:
         if suggested := suggest_command(words):
             return _ephemeral(MISTYPED.format(truncate(words, QUOTED_MAX), suggested))
         channel, user = get_text(payload, "channel_id"), get_text(payload, "user_id")
-        key = context.key("command", get_text(payload, "trigger_id"))
+        key = context.dedupe_key("command", get_text(payload, "trigger_id"))
         outcome = await self._act(user, self._begin(channel, words, user, key, context))
         return _ephemeral(outcome.notice, outcome.commands) if outcome.notice else {}
 
@@ -211,7 +211,7 @@ class Shortcuts:
         return Outcome()
 
     async def _begin_directly(self, words: str, user: str, key: str, context: ParseContext) -> Outcome:
-        return await self._begin(await self.client.open_direct(user), words, user, key, context)
+        return await self._begin(await self.client.open_direct_message(user), words, user, key, context)
 
     async def _begin(self, channel: str, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         """Posts who asked what and starts a run in the thread of that post, or runs a command. Raises SurfaceError."""
@@ -264,15 +264,15 @@ def _parse_place(private_metadata: str) -> JsonObject | None:
 
 def _keyed(action: UserAction | Ignored, key: str) -> IncomingMessage | CommandCalled | StopRequested | None:
     if isinstance(action, IncomingMessage | CommandCalled | StopRequested):
-        return replace(action, dedupe_key=key, sent_at=time_of_arrival())
+        return replace(action, dedupe_key=key, sent_at=estimate_sent_at())
     return None
 
 
 def _asked(person: Person, request: str) -> str:
-    return f"**{shown_name(person.name)}** asked me: {escape_markdown(truncate(request.strip(), QUOTED_MAX))}"
+    return f"**{escape_name(person.name)}** asked me: {escape_markdown(truncate(request.strip(), QUOTED_MAX))}"
 
 
-def refusal(payload: JsonObject, sentence: str) -> JsonObject:
+def refusal_acknowledgement(payload: JsonObject, sentence: str) -> JsonObject:
     """Returns the acknowledgement that shows a sentence to the user. Slack can show one only after a form or a
     command."""
     if get_text(payload, "command"):
@@ -294,7 +294,7 @@ def _field_error(markdown: str) -> JsonObject:
 
 def _ephemeral(markdown: str, commands: Mapping[str, str] | None = None) -> JsonObject:
     text = render_content(Notice(markdown=markdown)).text
-    blocks: list[JsonValue] = [*_plain_blocks(markdown), *command_buttons(commands or {})]
+    blocks: list[JsonValue] = [*_plain_blocks(markdown), *command_button_blocks(commands or {})]
     return {"response_type": "ephemeral", "text": text, "blocks": blocks}
 
 

@@ -32,7 +32,7 @@ class HttpTransport:
         self._bolt: AsyncApp | None = None
         self._on_events_dropped: Callable[[], None] = lambda: None
 
-    def serve(self, bolt: AsyncApp, on_events_dropped: Callable[[], None]) -> None:
+    def start(self, bolt: AsyncApp, on_events_dropped: Callable[[], None]) -> None:
         """Starts to accept payloads. `on_events_dropped` is called for each minute in which Slack delivered no events
         because there were too many."""
         self._bolt = bolt

@@ -104,7 +104,7 @@ class TokenSource(Protocol):
         Raises StorageUnavailable."""
         ...
 
-    async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
+    async def has_threads_in_channel(self, team_id: str, channel_id: str) -> bool:
         """Whether the workspace has a thread in the channel. Raises StorageUnavailable."""
         ...
 
@@ -147,7 +147,7 @@ class TokenStore:
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
         return await self.installations.join_organisation("slack", team_id, organisation_id)
 
-    async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
+    async def has_threads_in_channel(self, team_id: str, channel_id: str) -> bool:
         return await self.installations.has_threads_in("slack", team_id, channel_id)
 
     async def _refresh(self, found: Installation, old: BotToken) -> BotToken:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 from bots.delivery.content import FEEDBACK_LABELS
-from bots.delivery.markdown import markdown_to_words, table_cells, truncate
+from bots.delivery.markdown import markdown_to_words, split_table_row, truncate
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import block_lines, escape_mrkdwn, neutralize_mentions
@@ -79,7 +79,7 @@ def data_table_block(lines: Sequence[str]) -> JsonObject | None:
     """Builds a table that users can sort and page through, from the lines of a Markdown table.
 
     Cells keep their links and styles. Returns None if the table is larger than Slack accepts, or has no rows."""
-    header, _, *rows = (table_cells(line) for line in lines)
+    header, _, *rows = (split_table_row(line) for line in lines)
     width = len(header)
     if not 0 < len(rows) < limits.TABLE_ROWS_MAX or width > limits.TABLE_COLUMNS_MAX:
         return None

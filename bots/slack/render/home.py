@@ -30,7 +30,7 @@ def home_view(page: HomePage) -> JsonObject:
     return {"type": "home", "blocks": list(_blocks(page))}
 
 
-def closed_home_view(sentence: str) -> JsonObject:
+def home_view_without_access(sentence: str) -> JsonObject:
     """Returns the Home tab of a person without access."""
     return {"type": "home", "blocks": [section_block(escape_and_truncate(sentence, 3000))]}
 

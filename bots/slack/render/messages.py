@@ -6,7 +6,7 @@ from typing import Literal, assert_never
 
 from bots.delivery.content import CLOSED_UNANSWERED, AnswerPart, AskPrompt, Content, Notice, RunStatus, answer_line
 from bots.delivery.markdown import markdown_to_words, scan_blocks, truncate
-from bots.delivery.run_view import RunView, TaskState, ViewState, newest_tasks
+from bots.delivery.run_view import RunView, TaskState, ViewState, keep_newest_tasks
 from bots.slack import limits
 from bots.slack.render.block_kit import (
     TaskStatus,
@@ -48,7 +48,7 @@ def ask_blocks(ask: Ask, commands: Mapping[str, str]) -> list[JsonObject]:
     and buttons for the commands instead."""
     question = blocks_from_markdown(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
-        return [*question, markdown_block(answer_line(ask, answer_max=_ANSWER_MAX)), *command_buttons(commands)]
+        return [*question, markdown_block(answer_line(ask, answer_max=_ANSWER_MAX)), *command_button_blocks(commands)]
     if ask.state != "open":
         return [*question, context_block(CLOSED_UNANSWERED[ask.state])]
     options = ask.choices
@@ -68,7 +68,7 @@ def ask_blocks(ask: Ask, commands: Mapping[str, str]) -> list[JsonObject]:
     return [*question, *_controls(ask.ask_id, options, room), context_block(_REPLY_HINT)]
 
 
-def command_buttons(commands: Mapping[str, str]) -> Iterator[JsonObject]:
+def command_button_blocks(commands: Mapping[str, str]) -> Iterator[JsonObject]:
     """Yields a block with a button for each command, if there are any. The keys of `commands` are the labels."""
     buttons = [
         button_element(label, action_id=f"{COMMAND_PREFIX}{at}", value=command)
@@ -161,14 +161,14 @@ _PREVIEW_MAX = 600
 def status_headline(view: RunView) -> str:
     """Returns the run's state as unescaped fallback text."""
     _, state = _HEADLINES[view.state]
-    more = view.activity or view.message or (view.figures if view.is_folded else "")
+    more = view.activity or view.message or (view.summary if view.is_folded else "")
     return f"{state}: {more}" if more else state
 
 
 def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
     """Returns the blocks of the status message. `run_id` is the value of its buttons."""
     sign, state = _HEADLINES[view.state]
-    activity = view.figures if view.is_folded else " ".join(view.activity.split())
+    activity = view.summary if view.is_folded else " ".join(view.activity.split())
     line = f"{sign} *{state}*"
     blocks = [section_block(f"{line} · {escape_and_truncate(activity, _ACTIVITY_MAX)}" if activity else line)]
     if view.checklist and not view.is_folded:
@@ -186,7 +186,7 @@ def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
             lines.append(line)
         blocks.append(section_block("\n".join(lines)))
     if view.tasks and not view.is_folded:
-        shown, hidden = newest_tasks(view.tasks, limits.TASKS_MAX)
+        shown, hidden = keep_newest_tasks(view.tasks, limits.TASKS_MAX)
         hidden += view.tasks_dropped
         title = f"Steps ({hidden} earlier ones are not shown)" if hidden else "Steps"
         cards = [
@@ -246,7 +246,7 @@ def render_content(content: Content) -> RenderedMessage:
             blocks = ask_blocks(ask, commands)
             words = _notification(ask.text)
         case Notice(markdown=markdown, level=level, commands=commands):
-            blocks = [*blocks_from_markdown(_LEVEL_SIGNS[level] + markdown), *command_buttons(commands)]
+            blocks = [*blocks_from_markdown(_LEVEL_SIGNS[level] + markdown), *command_button_blocks(commands)]
             words = _notification(markdown)
         case _:
             assert_never(content)

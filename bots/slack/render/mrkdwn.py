@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from bots.inbound.commands.commands_in_words import greeting_pattern
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from core.domain.json import JsonObject
-from core.domain.outside_text import hidden_target, mentioned_name
+from core.domain.outside_text import separate_address_marks, show_hidden_target
 
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
@@ -32,13 +32,13 @@ def begins_with_other_mention(mrkdwn: str, own_id: str) -> bool:
     return found is not None and found["user"] != own_id
 
 
-def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
+def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, removed_user_id: str = "") -> str:
     """Returns the text as its author saw it: mentions as @name and entities unescaped. If a link's label hides its
     target, adds the target.
 
     Removes mentions of the user whose id is `without`."""
-    if without:
-        mention = rf"<@{re.escape(without)}(?:\|[^<>]*)?>"
+    if removed_user_id:
+        mention = rf"<@{re.escape(removed_user_id)}(?:\|[^<>]*)?>"
         mrkdwn = re.sub(rf"^\s*{mention}[\s:,]*", "", mrkdwn)
         # a pattern that includes the spaces before a mention takes quadratic time on a long run of spaces
         mrkdwn = " ".join(part.strip(" \t") for part in re.split(mention, mrkdwn))
@@ -52,9 +52,9 @@ def _resolved(match: re.Match[str], names: Mapping[str, str]) -> str:
     label = unescape_entities(label)
     kind, rest = target[:1], unescape_entities(target[1:])
     if kind == "@":
-        return f"@{mentioned_name(names.get(rest) or label.lstrip('@') or rest)}"
+        return f"@{separate_address_marks(names.get(rest) or label.lstrip('@') or rest)}"
     if kind == "#":
-        return f"#{mentioned_name(label.lstrip('#') or rest)}"
+        return f"#{separate_address_marks(label.lstrip('#') or rest)}"
     if kind == "!":
         return label or f"@{rest.partition('^')[0]}"
     target = unescape_entities(target)
@@ -62,7 +62,7 @@ def _resolved(match: re.Match[str], names: Mapping[str, str]) -> str:
     bare = shown.removeprefix("https://").removeprefix("http://").rstrip("/")
     if not label or label.rstrip("/") in {shown, bare, target}:
         return shown
-    return f"{label} {hidden_target(shown)}"
+    return f"{label} {show_hidden_target(shown)}"
 
 
 def unescape_entities(mrkdwn: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from markdown_it.token import Token
 
-from bots.delivery.markdown import markdown_parser, token_text
+from bots.delivery.markdown import choose_parser, token_text
 from bots.delivery.tables import tables_as_text
 from core.domain.json import JsonObject
 
@@ -21,7 +21,7 @@ _RULE = "⎯" * 12
 def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
     """Yields the line ranges of the top-level blocks with fenced or inline code that `is_wanted` accepts."""
     start, end, is_found = 0, 0, False
-    for token in markdown_parser(markdown).parse(markdown):
+    for token in choose_parser(markdown).parse(markdown):
         if token.level == 0 and token.nesting >= 0 and token.map:
             if is_found:
                 yield start, end
@@ -38,7 +38,7 @@ def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterato
 def markdown_to_rich_text(markdown: str) -> JsonObject:
     """Builds a rich text block. Tables become preformatted text or lists."""
     markdown, writer = tables_as_text(markdown), _Writer()
-    for token in markdown_parser(markdown).parse(markdown):
+    for token in choose_parser(markdown).parse(markdown):
         writer.add(token)
     return {"type": "rich_text", "elements": list(writer.elements or [_section([_text("…")])])}
 
@@ -47,7 +47,7 @@ def inline_rich_text(markdown: str) -> list[JsonObject]:
     """Returns the elements of one line, such as a table cell."""
     return [
         element
-        for token in markdown_parser(markdown).parseInline(markdown)
+        for token in choose_parser(markdown).parseInline(markdown)
         for element in _inline_elements(token.children or (), is_bold=False)
     ]
 

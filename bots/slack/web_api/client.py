@@ -25,7 +25,7 @@ from bots.slack.web_api.rate_limits import (
     IDEMPOTENT_METHODS,
     NEVER_WAITING_METHODS,
     WAIT_SECONDS_MAX,
-    allowances_for_call,
+    rate_limits_for_call,
 )
 from core.domain.errors import (
     ConfigurationError,
@@ -46,7 +46,7 @@ _look_up_until: ContextVar[float] = ContextVar("look_up_until", default=math.inf
 
 
 @contextmanager
-def acknowledging() -> Generator[None]:
+def acknowledgement_deadline() -> Generator[None]:
     """Context manager: all lookups inside the block end before Slack's deadline for the acknowledgement."""
     token = _look_up_until.set(time.monotonic() + ACKNOWLEDGE_SECONDS)
     try:
@@ -55,7 +55,7 @@ def acknowledging() -> Generator[None]:
         _look_up_until.reset(token)
 
 
-def seconds_left(seconds_max: float) -> float:
+def lookup_seconds_left(seconds_max: float) -> float:
     """Returns how long a lookup may take: `seconds_max`, or less inside `acknowledging`."""
     return max(0.0, min(seconds_max, _look_up_until.get() - time.monotonic()))
 
@@ -265,7 +265,7 @@ class SlackClient:
     ) -> JsonObject:
         """Calls a read-only method like `read`, but takes at most `seconds_max`, or less inside `acknowledging`."""
         try:
-            async with asyncio.timeout(seconds_left(seconds_max)):
+            async with asyncio.timeout(lookup_seconds_left(seconds_max)):
                 return await self.read(method, parameters)
         except TimeoutError as error:
             raise SurfaceUnclear("Slack did not answer in time") from error
@@ -274,7 +274,7 @@ class SlackClient:
         """Calls a method that changes something, with arguments as JSON. Raises the same exceptions as `read`."""
         return await self._call(method, "POST", body=body, precondition=precondition)
 
-    async def open_direct(self, person_id: str) -> str:
+    async def open_direct_message(self, person_id: str) -> str:
         """Returns the id of the direct message with a person. Raises the same exceptions as `read`."""
         channel_id = get_text(await self.write("conversations.open", {"users": person_id}), "channel", "id")
         self.known_channel_ids.add(channel_id)
@@ -305,7 +305,9 @@ class SlackClient:
         """Calls the method within the rate limit. Retries if Slack refuses the call with a rate limit, because Slack
         then did not execute it."""
         channel = str((body or params or {}).get("channel", ""))
-        allowances = allowances_for_call(token or self.bot_token, method, channel, limits_proactively=self._paces_ahead)
+        allowances = rate_limits_for_call(
+            token or self.bot_token, method, channel, limits_proactively=self._paces_ahead
+        )
         headers = {"Authorization": f"Bearer {token}"} if token else None
         may_wait = method not in NEVER_WAITING_METHODS
         attempts, wait_seconds_max = (RATE_LIMIT_ATTEMPTS, WAIT_SECONDS_MAX) if may_wait else (1, 0)
@@ -319,7 +321,7 @@ class SlackClient:
                 return await self._answer(method, verb, params, body, data, headers)
             except SurfaceRateLimited as limit:
                 seconds = limit.retry_after_seconds
-                await self._limiter.refuse(allowances, seconds=seconds)
+                await self._limiter.record_refusal(allowances, seconds=seconds)
                 if not attempts or seconds > WAIT_SECONDS_MAX:
                     raise
 

@@ -43,7 +43,7 @@ class NoticeSender:
         one."""
         self._start(self._send(inbound, outcome, is_thread_open))
 
-    def send_directly(self, user: str, outcome: Outcome | Awaitable[Outcome]) -> None:
+    def send_direct_message(self, user: str, outcome: Outcome | Awaitable[Outcome]) -> None:
         """Starts sending the outcome's notice, if it has one, to the person's direct messages. If the outcome is
         awaited, sends the notice after that."""
         self._start(self._send_directly(user, outcome))
@@ -58,7 +58,7 @@ class NoticeSender:
         if not outcome.notice:
             return
         try:
-            body: JsonObject = {"channel": await self._client.open_direct(user), **NO_PREVIEWS}
+            body: JsonObject = {"channel": await self._client.open_direct_message(user), **NO_PREVIEWS}
             with NOTICE:
                 await post_with_fallback(self._client, "chat.postMessage", body, _render(outcome))
         except SurfaceError as error:

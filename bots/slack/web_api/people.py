@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bots.slack.events.payload_fields import get_object, get_strings, get_text
-from bots.slack.web_api.client import SlackClient, seconds_left
+from bots.slack.web_api.client import SlackClient, lookup_seconds_left
 from core.domain.actions import ActorContext
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.json import JsonObject
@@ -40,7 +40,7 @@ class _CachedPerson:
     expires_at: float
 
 
-class People:
+class UserLookup:
     """Looks up users' names and facts with users.info.
 
     A lookup that exceeds its timeout continues in the background, so that the next call can use its result."""
@@ -56,18 +56,18 @@ class People:
         missing = [one for one in sorted(wanted) if one not in self._known or self._known[one].expires_at < now]
         lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
         if lookups:
-            await asyncio.wait(lookups, timeout=seconds_left(LOOKUP_SECONDS_MAX))
+            await asyncio.wait(lookups, timeout=lookup_seconds_left(LOOKUP_SECONDS_MAX))
         return {person: self._known[person].name for person in wanted if person in self._known}
 
     def known_time_zones(self, ids: Iterable[str]) -> dict[str, str]:
         """Returns the time zones, by id, of those users who have been looked up."""
         return {person: self._known[person].time_zone for person in ids if person in self._known}
 
-    async def find_standing(self, person: str) -> ActorContext:
+    async def fetch_actor_context(self, person: str) -> ActorContext:
         """Returns facts about the person that are at most a few minutes old. If Slack does not answer, returns older
         facts, or an ActorContext that is not known."""
         if self._asked_at(person) < time.monotonic() - STANDING_REMEMBERED_SECONDS:
-            await asyncio.wait([self._lookup(person)], timeout=seconds_left(STANDING_SECONDS_MAX))
+            await asyncio.wait([self._lookup(person)], timeout=lookup_seconds_left(STANDING_SECONDS_MAX))
         is_recent = self._asked_at(person) > time.monotonic() - REMEMBERED_SECONDS
         standing = self._known[person].standing if is_recent else None
         return standing or ActorContext(is_known=False)
@@ -94,7 +94,7 @@ class People:
             found = _CachedPerson(
                 name=single_line(name.strip()) or person,
                 time_zone=get_text(user, "tz"),
-                standing=parse_standing(user, self._client.identity.team_id),
+                standing=parse_actor_context(user, self._client.identity.team_id),
                 asked_at=asked_at,
                 expires_at=time.monotonic() + REMEMBERED_SECONDS,
             )
@@ -119,7 +119,7 @@ class People:
             await asyncio.wait(list(self._asking.values()))
 
 
-def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
+def parse_actor_context(user: JsonObject, team_id: str) -> ActorContext:
     """Parses the facts in a `user` object. In an organisation, a user belongs to every workspace that is listed for
     them.
 
@@ -158,7 +158,7 @@ class UserGroups:
 
         For a click, fetches the person's groups again, because the person may have left a group since their message."""
         try:
-            async with asyncio.timeout(seconds_left(STANDING_SECONDS_MAX)), self._asking:
+            async with asyncio.timeout(lookup_seconds_left(STANDING_SECONDS_MAX)), self._asking:
                 old = self._older_than(STANDING_REMEMBERED_SECONDS)
                 for group_id in {*old, *(one for one in self._group_ids if is_click and self._is_in(person, one))}:
                     await self._ask(group_id)

@@ -20,7 +20,7 @@ async def post_with_fallback(
     client: SlackClient,
     method: str,
     body: JsonObject,
-    drawing: RenderedMessage,
+    message: RenderedMessage,
     *,
     precondition: Precondition | None = None,
 ) -> JsonObject:
@@ -28,16 +28,16 @@ async def post_with_fallback(
     SlackClient.write.
 
     Slack does not post a message that it refuses, so the simpler form is not a duplicate."""
-    plain, simple = drawing.plain_blocks, simplify_blocks(drawing.plain_blocks)
-    forms = (drawing.blocks, plain) if plain != drawing.blocks else (plain,)
+    plain, simple = message.plain_blocks, simplify_blocks(message.plain_blocks)
+    forms = (message.blocks, plain) if plain != message.blocks else (plain,)
     for blocks in (*forms, simple):
-        whole: JsonObject = {**body, "text": drawing.text, "blocks": list(blocks)}
+        whole: JsonObject = {**body, "text": message.text, "blocks": list(blocks)}
         try:
             return await client.write(method, whole, precondition=precondition)
         except SurfaceRefused as refusal:
             if refusal.code not in BLOCK_ERRORS:
                 raise
             log.warning("slack: the blocks of a message were refused: %s", refusal.code)
-    said = truncate(blocks_to_mrkdwn(simple) or drawing.text, limits.PLAIN_MESSAGE_MAX)
+    said = truncate(blocks_to_mrkdwn(simple) or message.text, limits.PLAIN_MESSAGE_MAX)
     in_words: JsonObject = {**body, "text": said, "blocks": []}
     return await client.write(method, in_words, precondition=precondition)

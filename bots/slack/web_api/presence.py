@@ -64,13 +64,19 @@ EMOJI: dict[Reaction, str] = {
 
 
 async def change_reaction(
-    client: SlackClient, channel: str, ts: str, precondition: Precondition | None, method: str, fine: str, name: str
+    client: SlackClient,
+    channel: str,
+    ts: str,
+    precondition: Precondition | None,
+    method: str,
+    accepted_code: str,
+    emoji: str,
 ) -> None:
     """Calls the method for an emoji. The error code `fine` counts as success."""
     try:
-        await client.write_form(method, {"channel": channel, "timestamp": ts, "name": name}, precondition=precondition)
+        await client.write_form(method, {"channel": channel, "timestamp": ts, "name": emoji}, precondition=precondition)
     except SurfaceRefused as error:
-        if error.code != fine:
+        if error.code != accepted_code:
             raise
 
 

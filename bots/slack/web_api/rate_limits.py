@@ -56,7 +56,7 @@ IDEMPOTENT_METHODS = frozenset(
 )
 
 
-def allowances_for_call(
+def rate_limits_for_call(
     token: str, method: str, channel: str, *, limits_proactively: bool = True
 ) -> tuple[RateLimit, ...]:
     """Returns the rate limits that apply to a call: the workspace's limit for the method and, if there is a channel,

@@ -44,7 +44,7 @@ class SlackThreadHistory:
     async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         if float(address.thread_key) >= before.timestamp():
             return ChatPage()
-        workspace = await self._workspaces.get_for_address(address)
+        workspace = await self._workspaces.require_for_address(address)
         found, is_partial = await _replies(workspace.client, address, before, after)
         earliest = after.timestamp() if after else 0.0
         within = [one for one in found if earliest < float(get_text(one, "ts"))]
@@ -67,11 +67,11 @@ class SlackThreadHistory:
             is_partial=is_partial,
         )
 
-    def sent_at(self, message_ref: str) -> datetime:
-        return parse_message_time(message_ref)
+    def parse_sent_at(self, message_ref: str) -> datetime:
+        return time_from_message_ts(message_ref)
 
     async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
-        workspace = await self._workspaces.get_for_address(address)
+        workspace = await self._workspaces.require_for_address(address)
         found: dict[str, ChatMessage | None] = {}
         for link in islice(_LINK.finditer(text), LINKS_MAX):
             channel, ts = link[1], f"{link[2]}.{link[3]}"
@@ -119,7 +119,7 @@ async def _may_see(workspace: "Workspace", channel_id: str, address: Address, pe
     hidden = ("is_private", "is_im", "is_mpim", "is_group")
     if any(channel.get(name) is True for name in hidden) or not channel.get("is_channel"):
         return False
-    actor = await workspace.people.find_standing(person_id)
+    actor = await workspace.people.fetch_actor_context(person_id)
     return actor.is_known and not actor.is_guest and not actor.home_id
 
 
@@ -171,7 +171,7 @@ def _is_own(message: JsonObject, identity: Identity) -> bool:
 _SAID = frozenset({"", "file_share", "thread_broadcast", "me_message", "bot_message"})
 
 
-def parse_message_time(message_ref: str) -> datetime:
+def time_from_message_ts(message_ref: str) -> datetime:
     """Returns when the message was sent. Raises ValueError if `message_ref` is not a message id."""
     if not is_message_ts(message_ref):
         raise ValueError(message_ref)
@@ -186,7 +186,7 @@ def parse_chat_message(message: JsonObject, names: Mapping[str, str]) -> ChatMes
     name = (app_name if is_app else "") or names.get(user) or user or "an app"
     return ChatMessage(
         author=Person(person_id=user or bot_id, name=name),
-        text=build_message_text(message, names, bot=""),
+        text=build_message_text(message, names, bot_user_id=""),
         sent_at=datetime.fromtimestamp(float(get_text(message, "ts")), UTC),
         message_ref=get_text(message, "ts"),
         files=parse_files(message),

@@ -14,7 +14,7 @@ from typing import cast
 from aiohttp import WSMsgType, web
 
 from bots.web import links
-from bots.web.auth import host_and_port, is_of_host
+from bots.web.auth import host_and_port, is_same_host
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError, error_page
 from bots.web.request_parsing import parse_json_object, parse_text_field
@@ -222,7 +222,7 @@ async def _require_session(request: web.Request) -> tuple[TakeoverSessions, Take
     """Returns the active take-over session. Raises ApiError unless the request comes from the user who claimed it."""
     sessions = request.app[TAKEOVER_SESSIONS]
     claim = await _require_holder(request, await _verified_link(request))
-    return sessions, sessions.session_of(claim)
+    return sessions, sessions.get_or_start_session(claim)
 
 
 async def _require_holder(request: web.Request, link: links.TakeoverLink) -> TakeoverClaim:
@@ -249,7 +249,7 @@ def _check_origin(request: web.Request) -> None:
     origin = request.headers.get("Origin")
     public_url = request.app[DEPS].links.public_url
     is_public = bool(public_url) and origin is not None and host_and_port(origin) == host_and_port(public_url)
-    if origin is None or not (is_public or is_of_host(origin, request.headers.get("Host", ""))):
+    if origin is None or not (is_public or is_same_host(origin, request.headers.get("Host", ""))):
         raise ApiError(403, "forbidden", "Only the take-over page itself may do this.")
 
 

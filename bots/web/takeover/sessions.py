@@ -74,7 +74,7 @@ class TakeoverSessions:
 
     async def _monitor_active(self) -> None:
         for claim in await self._deps.takeover_claims.active_claims():
-            self.session_of(claim)
+            self.get_or_start_session(claim)
 
     async def close(self) -> None:
         if self._finder is not None:
@@ -99,7 +99,7 @@ class TakeoverSessions:
         )
         if not await self._deps.takeover_claims.claim(claim):
             return None
-        self.session_of(claim)  # starts monitoring, even if the page never connects
+        self.get_or_start_session(claim)  # starts monitoring, even if the page never connects
         return cookie
 
     async def find_claim(self, link_key: str) -> TakeoverClaim | None:
@@ -110,7 +110,7 @@ class TakeoverSessions:
         claim = await self.find_claim(session.claim.link_key)
         return claim is None or claim.is_ended
 
-    def session_of(self, claim: TakeoverClaim) -> TakeoverSession:
+    def get_or_start_session(self, claim: TakeoverClaim) -> TakeoverSession:
         """Returns the session of a claim. The first call starts monitoring it for idle time and expiry."""
         session = self._sessions.get(claim.link_key)
         if session is None:

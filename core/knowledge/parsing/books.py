@@ -5,15 +5,15 @@ from urllib.parse import unquote
 
 from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.html import read_html
-from core.knowledge.parsing.model import name_left_out
-from core.knowledge.parsing.office import Package
+from core.knowledge.parsing.model import left_out_page
+from core.knowledge.parsing.office import OfficePackage
 
 
 def read_epub(content: bytes, limits: ParseLimits) -> Document:
     """Reads a book in the order of its spine, with one page per heading. The chapters are read like web pages."""
-    package, pages = Package(content, limits), list[Page]()
-    main = package.root("META-INF/container.xml").xpath("string(//rootfile/@full-path)")
-    book = package.root(main)
+    package, pages = OfficePackage(content, limits), list[Page]()
+    main = package.part_root("META-INF/container.xml").xpath("string(//rootfile/@full-path)")
+    book = package.part_root(main)
     files = {item.get("id"): item.get("href", "") for item in book.iterfind("manifest/item")}
     for reference in book.iterfind("spine/itemref"):
         name = posixpath.normpath(
@@ -22,9 +22,9 @@ def read_epub(content: bytes, limits: ParseLimits) -> Document:
         if name.lower() not in package.names():
             package.left_out["missing chapter"] += 1
             continue
-        pages += read_html(package.read(name), limits).pages
+        pages += read_html(package.read_part(name), limits).pages
     return Document(
         title=book.xpath("string(metadata/title)").strip(),
         kind="epub",
-        pages=(*name_left_out(package.left_out), *pages),
+        pages=(*left_out_page(package.left_out), *pages),
     )

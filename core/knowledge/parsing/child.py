@@ -187,10 +187,12 @@ def run_as_child(write: Callable[..., None]) -> None:
     arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
     limit_this_process(limits)
     os.nice(_NICENESS)
-    write_result(write, sys.stdin.buffer.read(), limits, **arguments)
+    write_result_or_reason(write, sys.stdin.buffer.read(), limits, **arguments)
 
 
-def write_result(write: Callable[..., None], content: bytes, limits: ParseLimits, **arguments: object) -> None:
+def write_result_or_reason(
+    write: Callable[..., None], content: bytes, limits: ParseLimits, **arguments: object
+) -> None:
     """Calls `write`, which writes its result to stdout. Writes a line with the reason if the file cannot be read."""
     try:
         write(content, limits, **arguments)

@@ -16,8 +16,8 @@ from core.knowledge.parsing.model import (
     Block,
     Cell,
     Mark,
-    Run,
-    name_left_out,
+    TextRun,
+    left_out_page,
     pages_at_headings,
     render_runs,
     render_table,
@@ -88,7 +88,7 @@ def read_html(content: bytes, limits: ParseLimits) -> Document:
             cell.set("colspan", str(_whole_number(cell.get("ss:mergeacross"), 0) + 1))
     reader = HtmlReader(limits)
     pages = pages_at_headings(reader.read(tree))
-    return Document(title=page_title(tree), kind="html", pages=(*name_left_out(reader.left_out), *pages))
+    return Document(title=page_title(tree), kind="html", pages=(*left_out_page(reader.left_out), *pages))
 
 
 def parse_html(content: bytes, charset: str = "") -> Any:
@@ -128,7 +128,7 @@ class HtmlReader:
         self._limits = limits
         self._base = base
         self._blocks: list[Block] = []
-        self._runs: list[Run] = []
+        self._runs: list[TextRun] = []
         self._context: _Context = _Context()
         self._marker = ""
         self._rows: list[list[Cell]] | None = None
@@ -164,7 +164,7 @@ class HtmlReader:
             self._context = context._replace(link=self._address(element.get("href", "")))
         elif tag in _WITHOUT_TEXT:
             words = _WITHOUT_TEXT[tag](element)
-            self._runs.append(Run(words, frozenset(), context.link))
+            self._runs.append(TextRun(words, frozenset(), context.link))
             self.left_out["picture"] += tag == "img" and not words
         if text := element.text:
             self._add_text(text)
@@ -182,7 +182,7 @@ class HtmlReader:
             if element in self._signs:
                 text = " ".join(text.split())
                 text = self._signs[element] + (text if len(text) == 1 or text.isalnum() else f"({text})")
-            self._runs[start:] = [Run(text, context.marks, context.link)]
+            self._runs[start:] = [TextRun(text, context.marks, context.link)]
 
     def _is_hidden(self, element: Any) -> bool:
         before = element.getprevious() if element.get("aria-hidden") == "true" else None
@@ -205,7 +205,7 @@ class HtmlReader:
         elif tag == "tr":
             self._rows.append([])
         elif self._runs:
-            self._runs.append(Run(" "))
+            self._runs.append(TextRun(" "))
         if tag in ("ul", "ol"):
             kind = _LISTS.get(element.get("type", ""), "decimal") if tag == "ol" else "bullet"
             opened = ListNumbers({0: ListLevel(kind, "%1.", _whole_number(element.get("start"), 1))})
@@ -214,7 +214,7 @@ class HtmlReader:
             lists = self._context.lists or (ListNumbers({}),)
             self._marker = lists[-1].next_marker(0, _whole_number(element.get("value"), None))
             if self._rows is not None:
-                self._runs.append(Run(f"{self._marker} "))
+                self._runs.append(TextRun(f"{self._marker} "))
         elif tag == "pre":
             self._context = self._context._replace(is_preformatted=True)
 
@@ -235,9 +235,9 @@ class HtmlReader:
 
     def _add_text(self, text: str) -> None:
         if self._context.is_preformatted and self._rows is None:
-            self._runs.append(Run(text))
+            self._runs.append(TextRun(text))
         elif self._runs or not text.isspace():
-            self._runs.append(Run(text.replace("\n", " "), self._context.marks, self._context.link))
+            self._runs.append(TextRun(text.replace("\n", " "), self._context.marks, self._context.link))
 
     def _take_text(self) -> str:
         runs, self._runs = self._runs, []
@@ -254,7 +254,7 @@ class HtmlReader:
                 self._blocks.append(Block("".join(run.text for run in self._runs).strip("\n"), "code"))
                 self._runs.clear()
             elif not self._runs[-1].text.endswith("\n"):
-                self._runs.append(Run("\n"))
+                self._runs.append(TextRun("\n"))
             return
         text = self._take_text()
         if not text:

@@ -10,7 +10,7 @@ from typing import cast
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 from core.knowledge.parsing.child import read_document
 from core.knowledge.parsing.encodings import decode_text
-from core.knowledge.parsing.model import name_left_out
+from core.knowledge.parsing.model import left_out_page
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _TEXTS = ("text/plain", "text/html")
@@ -42,7 +42,7 @@ def read_mail(content: bytes, limits: ParseLimits) -> Document:
                 unread += 1
                 headers.append(f"Attachment, not shown: {name or 'the text'}")
     head = Page(None, "", "\n".join(headers))
-    left_out = name_left_out({"attachment": unread})
+    left_out = left_out_page({"attachment": unread})
     return Document(title=shown.get("Subject", ""), kind="eml", pages=(head, *left_out, *pages))
 
 

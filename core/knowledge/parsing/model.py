@@ -15,7 +15,7 @@ _HEADING_LEVEL_MAX = 6
 _DEPTH_MAX = 8
 
 
-class Run(NamedTuple):
+class TextRun(NamedTuple):
     """A piece of a line. `link` is the address that it links to."""
 
     text: str
@@ -47,12 +47,12 @@ def change_marks(marks: frozenset[Mark], switched: Mapping[Mark, bool]) -> froze
     return frozenset(mark for mark in (*marks, *switched) if switched.get(mark, True))
 
 
-def note(kind: str, text: str, author: str = "") -> Block:
+def note_block(kind: str, text: str, author: str = "") -> Block:
     """Returns a note, such as a comment, or an empty paragraph if the note has no text."""
     return Block(f"[{kind}{f' by {author}' if author else ''}: {text.strip()}]" if text.strip() else "")
 
 
-def render_runs(runs: Iterable[Run]) -> str:
+def render_runs(runs: Iterable[TextRun]) -> str:
     """Renders a line as Markdown. Neighbours with the same marks and link become one."""
     rendered = list[str]()
     for (marks, link), group in groupby(runs, key=attrgetter("marks", "link")):
@@ -115,7 +115,7 @@ def pages_at_headings(blocks: Iterable[Block]) -> tuple[Page, ...]:
     return tuple(pages)
 
 
-def slide_page(number: int, title: str, blocks: Iterable[Block], *, is_hidden: bool) -> Page:
+def build_slide_page(number: int, title: str, blocks: Iterable[Block], *, is_hidden: bool) -> Page:
     head = (Block("[hidden slide]" if is_hidden else ""), Block(title, "heading", 1))
     return Page(number, title, render_blocks((*head, *blocks)))
 
@@ -171,7 +171,7 @@ def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = Non
     return "\n".join(lines)
 
 
-def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
+def left_out_page(counts: Mapping[str, int]) -> tuple[Page, ...]:
     """Returns a page that lists what is left out of the file, or an empty tuple if nothing is. `counts` has singular
     names."""
     named = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in sorted(counts.items()) if count]

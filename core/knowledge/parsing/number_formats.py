@@ -30,7 +30,7 @@ _PLAIN_MAX = 1e21
 _HALF_UP = 1 + 1e-15  # so that a half is rounded up, as spreadsheets do
 
 
-def plain_number(value: float) -> str:
+def format_plain_number(value: float) -> str:
     """Returns a number in full: no exponent unless it is huge or tiny, and no noise of the last binary digits."""
     text = f"{value:.15g}"
     return f"{Decimal(text):f}" if "e" in text and 1e-10 < abs(value) < _PLAIN_MAX else text
@@ -53,7 +53,7 @@ def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
     """Formats the number. Dates become ISO dates. If the format would round away more than half a percent of the value,
     more decimals are shown. If the format shows nothing, the number is marked as hidden."""
     if not code or abs(value) >= _PLAIN_MAX:
-        return plain_number(value)
+        return format_plain_number(value)
     (condition, show), *others = _read_format(code[:_CODE_CHARACTERS_MAX])
     is_first = not others or _meets(value, condition or (">0" if others[1:] else ">=0"))
     if not is_first:
@@ -62,7 +62,7 @@ def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
     try:
         return show(value, is_first, is_1904)
     except (OverflowError, ValueError):  # not a date
-        return plain_number(value)
+        return format_plain_number(value)
 
 
 def _meets(value: float, condition: str) -> bool:
@@ -87,7 +87,7 @@ def _read_format(code: str) -> list[tuple[str, _Show]]:
 def _read_section(tokens: list[tuple[int, str]]) -> _Show:
     marks = "".join(text for kind, text in tokens if kind == _CODE)
     if re.search("[eE][+-]|[0#?] */", marks):
-        return lambda value, is_first, is_1904: plain_number(value)
+        return lambda value, is_first, is_1904: format_plain_number(value)
     elapsed = "".join(text[0].lower() for kind, text in tokens if kind == _ELAPSED)[:1]
     letters = (text.lower() for kind, text in tokens if kind == _ELAPSED or (kind == _CODE and text[0] in "yYmMdDhHsS"))
     if units := "".join(letters):
@@ -114,7 +114,7 @@ def _read_section(tokens: list[tuple[int, str]]) -> _Show:
             after = after[:-1]
         before = before.lstrip("0").zfill(zeros)
         if is_general:
-            before, after = plain_number(number), ""
+            before, after = format_plain_number(number), ""
         elif is_grouped and before:
             before = f"{int(before):,}"
         elif places and any(shown[places[0] : places[-1]]):  # a telephone number, for instance
@@ -126,7 +126,7 @@ def _read_section(tokens: list[tuple[int, str]]) -> _Show:
         text = "".join(shown).strip()
         has_sign = not is_first and any(sign in text for sign in "-(−")
         if not text:
-            return f"[hidden: {plain_number(value)}]" if value else ""
+            return f"[hidden: {format_plain_number(value)}]" if value else ""
         return f"-{text}" if value < 0 and not has_sign else text
 
     return fill_in

@@ -15,7 +15,7 @@ import lxml.etree as untyped
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
 from core.knowledge.parsing.child import XML_NO_MEMORY
-from core.knowledge.parsing.model import Mark, Run, change_marks, name_left_out, render_runs, render_table
+from core.knowledge.parsing.model import Mark, TextRun, change_marks, left_out_page, render_runs, render_table
 from core.knowledge.parsing.number_formats import format_stored_number
 
 _ETREE: Any = untyped
@@ -39,7 +39,7 @@ class Relation(NamedTuple):
     target: str
 
 
-class Package:
+class OfficePackage:
     """An office file. `left_out` counts the content that no reader shows, by its name."""
 
     def __init__(self, content: bytes, limits: ParseLimits) -> None:
@@ -61,7 +61,7 @@ class Package:
         """Returns the names of the parts in lower case."""
         return self._parts
 
-    def open(self, part: str) -> Any:
+    def open_part(self, part: str) -> Any:
         """Opens a part. Raises Unreadable if it is absent or declares entities."""
         if (found := self._parts.get(part.lower())) is None:
             raise Unreadable("broken", part)
@@ -71,14 +71,14 @@ class Package:
             raise Unreadable("hostile")
         return self._archive.open(found)
 
-    def root(self, part: str, *, is_needed: bool = False) -> Any:
+    def part_root(self, part: str, *, is_needed: bool = False) -> Any:
         """Returns the root of a part, with tags without namespaces, because Strict files have other namespaces. Deleted
         text and alternatives for old programs are removed. Returns an empty element for an absent or damaged part,
         unless the part is needed."""
         if part.lower() not in self._parts and not is_needed:
             return _ETREE.Element("absent")
         try:
-            with self.open(part) as opened:
+            with self.open_part(part) as opened:
                 root = _ETREE.parse(opened, _ETREE.XMLParser(resolve_entities=False, remove_comments=True)).getroot()
         except DAMAGE as error:
             if is_needed:
@@ -100,7 +100,7 @@ class Package:
             raise error
         self.left_out["damaged part"] += 1
 
-    def read(self, part: str) -> bytes:
+    def read_part(self, part: str) -> bytes:
         """Returns the content of a part that is in `names`, which may declare entities."""
         return self._archive.read(self._parts[part.lower()])
 
@@ -108,7 +108,7 @@ class Package:
         """Returns what the part refers to, by relation id. Targets are part names unless they are addresses."""
         folder, _, name = part.rpartition("/")
         found = dict[str, Relation]()
-        for element in self.root(f"{folder}/_rels/{name}.rels".lstrip("/")):
+        for element in self.part_root(f"{folder}/_rels/{name}.rels".lstrip("/")):
             kind, target = element.get("Type", "").rpartition("/")[2], element.get("Target", "")
             if element.get("TargetMode") != "External":
                 target = posixpath.normpath(posixpath.join("/", folder, target.replace("\\", "/"))).lstrip("/")
@@ -122,18 +122,20 @@ class Package:
                 return relation.target
         raise Unreadable("broken")
 
-    def document(self, kind: DocumentKind, pages: Iterable[Page]) -> Document:
+    def build_document(self, kind: DocumentKind, pages: Iterable[Page]) -> Document:
         """Returns the document. If something is left out, the first page lists it."""
         pages = tuple(pages)
-        title = self.root("docProps/core.xml").xpath("string(title)") or self.root("meta.xml").xpath("string(//title)")
-        return Document(title=title.strip(), kind=kind, pages=(*name_left_out(self.left_out), *pages))
+        title = self.part_root("docProps/core.xml").xpath("string(title)") or self.part_root("meta.xml").xpath(
+            "string(//title)"
+        )
+        return Document(title=title.strip(), kind=kind, pages=(*left_out_page(self.left_out), *pages))
 
 
 def local_name(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
-def attribute(element: Any, name: str) -> str:
+def attribute_value(element: Any, name: str) -> str:
     """Returns an attribute whatever its namespace, or an empty text."""
     return next((value for key, value in element.items() if local_name(key) == name), "")
 
@@ -143,16 +145,16 @@ def relation_id(element: Any, name: str = "id") -> str:
     return next((value for key, value in element.items() if key.endswith(f"/relationships}}{name}")), "")
 
 
-def value_of(element: Any, name: str) -> str:
+def child_value(element: Any, name: str) -> str:
     """Returns the value of the child with this name, or an empty text."""
     found = element.find(name)
-    return attribute(found, "val") if found is not None else ""
+    return attribute_value(found, "val") if found is not None else ""
 
 
-def is_on(element: Any, name: str) -> bool:
+def is_switched_on(element: Any, name: str) -> bool:
     """Returns whether the element has a child that switches on a property."""
     found = element.find(name)
-    return found is not None and attribute(found, "val") not in _OFF
+    return found is not None and attribute_value(found, "val") not in _OFF
 
 
 _WRAPPERS = ("ins", "moveTo", "sdt", "sdtContent", "customXml", "smartTag", "AlternateContent", "Choice")
@@ -185,13 +187,13 @@ class _Field:
     is_result: bool = False
 
 
-class OfficeText:
+class PartText:
     """Reads the text in the elements of one part. `notes` are the texts of footnotes and comments, each of which is
     shown where it is first referred to. `styles` are the marks that character styles switch on or off."""
 
     def __init__(
         self,
-        package: Package,
+        package: OfficePackage,
         part: str,
         notes: dict[str, str] | None = None,
         styles: Mapping[str, _Switched] | None = None,
@@ -204,20 +206,20 @@ class OfficeText:
         """Returns the element's text as Markdown. `marks` are those of its style."""
         for field in self._fields:
             field.is_result = True  # so that a damaged field hides at most one paragraph
-        return re.sub(" +", " ", render_runs(self._runs(element, Run("", marks)))).strip()
+        return re.sub(" +", " ", render_runs(self._runs(element, TextRun("", marks)))).strip()
 
-    def target(self, element: Any, name: str = "id") -> str:
+    def relation_target(self, element: Any, name: str = "id") -> str:
         """Returns the part or address that an attribute of the element names, or an empty text."""
         relation = self._relations.get(relation_id(element, name))
         return relation.target if relation else ""
 
-    def _runs(self, element: Any, around: Run) -> Iterator[Run]:
+    def _runs(self, element: Any, around: TextRun) -> Iterator[TextRun]:
         """Yields the runs in an element. `around` has the marks and link of what surrounds it."""
         name = element.tag
         if (text := self._leaf_text(element)) is not None:
             if all(field.is_result for field in self._fields):
                 field = _ADDRESS.match(self._fields[-1].instruction) if self._fields else None
-                yield Run(text, around.marks, around.link or (field[1] if field else ""))
+                yield TextRun(text, around.marks, around.link or (field[1] if field else ""))
         elif name == "OLEObject":
             self._package.left_out["embedded file"] += 1
         elif name == "instrText" and self._fields:
@@ -225,7 +227,7 @@ class OfficeText:
             field.instruction = (field.instruction + (element.text or ""))[:_ADDRESS_CHARACTERS_MAX]
         elif name not in _UNREAD:
             yield from self._inner_runs(element, around)
-            match attribute(element, "fldCharType"):
+            match attribute_value(element, "fldCharType"):
                 case "begin":
                     self._fields.append(_Field())
                 case "separate" if self._fields:
@@ -245,56 +247,58 @@ class OfficeText:
             case "oMath" | "oMathPara":
                 return equation_text(element)
             case "sym":
-                symbol = chr(int(attribute(element, "char"), 16) & 0xFF)
-                return symbol.translate(_SYMBOLS.get(attribute(element, "font").lower(), {}))
+                symbol = chr(int(attribute_value(element, "char"), 16) & 0xFF)
+                return symbol.translate(_SYMBOLS.get(attribute_value(element, "font").lower(), {}))
             case "docPr":
                 is_named = next(element.getparent().iter("txbx", "txbxContent", "chart", "relIds"), None) is None
                 return f" {name_picture(element)} " if is_named else ""
             case "chart" | "relIds":
                 return f"\n{self.graphic(element)}\n"
             case "footnoteReference" | "endnoteReference" | "commentReference" as name:
-                note = self._notes.pop(f"{name.removesuffix('Reference')} {attribute(element, 'id')}", "")
+                note = self._notes.pop(f"{name.removesuffix('Reference')} {attribute_value(element, 'id')}", "")
                 return f" {note}" if note else ""
             case "textpath":  # a watermark
                 return element.get("string", "")
             case "checkBox":
-                return "☑" if is_on(element, "default" if element.find("checked") is None else "checked") else "☐"
+                return (
+                    "☑" if is_switched_on(element, "default" if element.find("checked") is None else "checked") else "☐"
+                )
             case "ddList":
-                entries = [attribute(entry, "val") for entry in element.iterchildren("listEntry")]
-                chosen = int(value_of(element, "result") or value_of(element, "default") or 0)
+                entries = [attribute_value(entry, "val") for entry in element.iterchildren("listEntry")]
+                chosen = int(child_value(element, "result") or child_value(element, "default") or 0)
                 return entries[chosen] if chosen < len(entries) else ""
             case _:
                 return None
 
-    def _inner_runs(self, element: Any, around: Run) -> Iterator[Run]:
+    def _inner_runs(self, element: Any, around: TextRun) -> Iterator[TextRun]:
         if element.tag == "hyperlink":
-            around = Run("", around.marks, self.target(element))
-        elif element.tag == "fldSimple" and (field := _ADDRESS.match(attribute(element, "instr"))):
-            around = Run("", around.marks, field[1])
+            around = TextRun("", around.marks, self.relation_target(element))
+        elif element.tag == "fldSimple" and (field := _ADDRESS.match(attribute_value(element, "instr"))):
+            around = TextRun("", around.marks, field[1])
         symbols: dict[int, Any] = {}
         if (properties := element.find("rPr")) is not None:
             clicked = properties.find("hlinkClick")
-            link = self.target(clicked) if clicked is not None else ""
+            link = self.relation_target(clicked) if clicked is not None else ""
             switched: dict[Mark, bool] = {
-                **self._styles.get(value_of(properties, "rStyle"), {}),
+                **self._styles.get(child_value(properties, "rStyle"), {}),
                 **marks_of(properties),
             }
-            around = Run("", change_marks(around.marks, switched), link or around.link)
+            around = TextRun("", change_marks(around.marks, switched), link or around.link)
             fonts = (value for font in properties.iter("rFonts", "sym", "latin") for value in font.values())
             symbols = next((_PRIVATE | _SYMBOLS[font.lower()] for font in fonts if font.lower() in _SYMBOLS), symbols)
         for child in element:
             for run in self._runs(child, around):
-                yield Run(run.text.translate(symbols), run.marks, run.link) if symbols else run
+                yield TextRun(run.text.translate(symbols), run.marks, run.link) if symbols else run
 
     def graphic(self, element: Any) -> str:
         """Returns the figures of a chart as a table, or the words of a diagram."""
         if element.tag == "chart":
-            chart = self._package.root(self.target(element))
+            chart = self._package.part_root(self.relation_target(element))
             if next(chart.iter("ser"), None) is not None:
                 return chart_table(chart)
             self._package.left_out["chart"] += 1
             return "[chart]"
-        points = self._package.root(self.target(element, "dm")).iter("pt")
+        points = self._package.part_root(self.relation_target(element, "dm")).iter("pt")
         words = ("".join(text.text or "" for text in point.iter("t")).strip() for point in points)
         return f"[diagram: {'; '.join(filter(None, words))}]"
 
@@ -304,16 +308,16 @@ def marks_of(properties: Any) -> dict[Mark, bool]:
     switched = dict[Mark, bool]()
     if properties is None:
         return switched
-    if place := value_of(properties, "vertAlign") or properties.get("baseline", ""):
+    if place := child_value(properties, "vertAlign") or properties.get("baseline", ""):
         switched["superscript"] = place == "superscript" or place[0] in "123456789"
         switched["subscript"] = place.startswith(("subscript", "-"))
-    strikes = [is_on(properties, name) for name in ("strike", "dstrike") if properties.find(name) is not None]
+    strikes = [is_switched_on(properties, name) for name in ("strike", "dstrike") if properties.find(name) is not None]
     if "strike" in properties.attrib:
         strikes.append(properties.get("strike") not in _OFF)
     if strikes:
         switched["struck"] = any(strikes)
     if properties.find("vanish") is not None:
-        switched["hidden"] = is_on(properties, "vanish")
+        switched["hidden"] = is_switched_on(properties, "vanish")
     return switched
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 import anydoc
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.model import name_left_out
+from core.knowledge.parsing.model import left_out_page
 from core.knowledge.parsing.plain import split_at_headings
 
 _ESCAPED = re.compile(r"\\([^\w\s|\\])")
@@ -32,7 +32,7 @@ def read_old_format(content: bytes, limits: ParseLimits, kind: DocumentKind) -> 
     """Reads the file, one page per heading or slide. Adds a note about what the library does not distinguish."""
     left_out = (Page(None, "Left out", _NOTE),)
     if kind == "rtf":
-        left_out = name_left_out(Counter(_UNREAD_NAMES[unread[1]] for unread in _UNREAD.finditer(content)))
+        left_out = left_out_page(Counter(_UNREAD_NAMES[unread[1]] for unread in _UNREAD.finditer(content)))
         content = _MARKS.sub(lambda mark: _SIGNS[mark[1]], content)
     try:
         text = anydoc.to_markdown_bytes(content)

@@ -46,7 +46,7 @@ Confine = Callable[[list[str], ExitStack], ConfinedCommand]
 _confine: Confine | None = None
 
 
-def confine_children(confine: Confine | None) -> None:
+def set_child_confinement(confine: Confine | None) -> None:
     """Sets for the whole process how child processes are confined. With None, a child has only the limits that it sets
     on itself. That is unsafe, because native code of a parsing library can evade some of them."""
     global _confine
@@ -57,7 +57,7 @@ async def run_in_child(
     module: str, arguments: dict[str, object], file: bytes | IO[bytes], limits: ParseLimits, *, bytes_max: int
 ) -> bytes:
     """Runs `python -m module ARGUMENTS LIMITS` with the file on stdin and an empty environment, in a jail if there is
-    one (`confine_children`). Returns its output. The module sets its own limits on memory and CPU time.
+    one (`set_child_confinement`). Returns its output. The module sets its own limits on memory and CPU time.
 
     Raises DocumentError if the module fails, runs too long or writes too much."""
     if isinstance(file, bytes):
@@ -186,10 +186,10 @@ async def parse_document(
     bytes_max = limits.text_characters_max * _BYTES_PER_CHARACTER
     with _PARSE:
         output = await run_in_child("core.knowledge.parsing.child", arguments, file, limits, bytes_max=bytes_max)
-    return await asyncio.to_thread(read_output, output)
+    return await asyncio.to_thread(parse_output, output)
 
 
-def read_output(output: bytes) -> Document:
+def parse_output(output: bytes) -> Document:
     """Returns the document in the child's output, which is untrusted, so it is validated. Raises DocumentError.
 
     The last line has the title and kind, or the reason why the file cannot be read."""

@@ -15,7 +15,7 @@ from liteparse.types import DocumentAnnotation, FormField, LayoutBlock, ParsedPa
 
 from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Document, Page, ParseLimits, Unreadable
 from core.knowledge.parsing.child import run_as_child, write_line
-from core.knowledge.parsing.model import Block, name_left_out, render_blocks, render_table
+from core.knowledge.parsing.model import Block, left_out_page, render_blocks, render_table
 
 _BATCH_PAGES = 50
 _OCR_SECONDS_MAX = 20
@@ -70,7 +70,7 @@ def read_pdf(content: bytes, limits: ParseLimits) -> Document:
     if texts <= {PICTURE_PAGE, UNREADABLE_PAGE}:
         raise Unreadable("scanned" if PICTURE_PAGE in texts else "empty" if texts else "broken")
     pages.sort(key=lambda page: page.number or 0)
-    return Document(title="", kind="pdf", pages=(*name_left_out(left_out), *pages))
+    return Document(title="", kind="pdf", pages=(*left_out_page(left_out), *pages))
 
 
 def _parse_batches(content: bytes, limits: ParseLimits, **options: Any) -> Iterator[ParseResult]:

@@ -16,9 +16,9 @@ from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 from core.knowledge.parsing.model import (
     REPEATED_CHARACTERS_MAX,
     Block,
-    Run,
+    TextRun,
     change_marks,
-    note,
+    note_block,
     render_blocks,
     render_runs,
     render_table,
@@ -26,10 +26,10 @@ from core.knowledge.parsing.model import (
 from core.knowledge.parsing.number_formats import BUILT_IN, format_number, format_stored_number
 from core.knowledge.parsing.office import (
     DAMAGE,
-    OfficeText,
-    Package,
-    attribute,
-    is_on,
+    OfficePackage,
+    PartText,
+    attribute_value,
+    is_switched_on,
     local_name,
     marks_of,
     relation_id,
@@ -60,7 +60,7 @@ class Sheet:
     blocks: list[Block] = field(default_factory=list[Block])
 
 
-def sheet_page(sheet: Sheet, limits: ParseLimits) -> Page:
+def build_sheet_page(sheet: Sheet, limits: ParseLimits) -> Page:
     """Renders a sheet as a page. Merged cells are repeated, and hidden parts are marked."""
     _repeat_merged(sheet, limits)
     numbers, marked = sorted(number for number, row in sheet.rows.items() if any(row.values())), set[int]()
@@ -113,30 +113,30 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a workbook, one page per sheet, with values as their formats show them. A formula without a stored value is
     shown itself, because programs that write workbooks often calculate nothing. Notes how many charts and images are
     left out."""
-    package = Package(content, limits)
+    package = OfficePackage(content, limits)
     reader = _WorkbookReader(package, limits)
-    return package.document("xlsx", (sheet_page(sheet, limits) for sheet in reader.sheets()))
+    return package.build_document("xlsx", (build_sheet_page(sheet, limits) for sheet in reader.sheets()))
 
 
 class _WorkbookReader:
-    def __init__(self, package: Package, limits: ParseLimits) -> None:
+    def __init__(self, package: OfficePackage, limits: ParseLimits) -> None:
         self._package, self._limits, self._part = package, limits, package.main_part()
         self._relations = package.relations(self._part)
         parts = {relation.kind: relation.target for relation in self._relations.values()}
         # without its texts and formats, a workbook would show other values
         strings, styles = (
-            package.root(parts.get(kind, ""), is_needed=parts.get(kind, "").lower() in package.names())
+            package.part_root(parts.get(kind, ""), is_needed=parts.get(kind, "").lower() in package.names())
             for kind in ("sharedStrings", "styles")
         )
         self._strings = [_rich_text(item) for item in strings.iter("si")]
         self._people = {
-            attribute(person, "id"): attribute(person, "displayName")
+            attribute_value(person, "id"): attribute_value(person, "displayName")
             for relation in self._relations.values()
             if relation.kind == "person"
-            for person in package.root(relation.target).iter("person")
+            for person in package.part_root(relation.target).iter("person")
         }
         codes = {code.get("numFmtId"): code.get("formatCode", "") for code in styles.iter("numFmt")}
-        struck = [is_on(font, "strike") for font in styles.iterfind("fonts/font")]
+        struck = [is_switched_on(font, "strike") for font in styles.iterfind("fonts/font")]
         self._formats = list[tuple[str, bool]]()
         for style in styles.iterfind("cellXfs/xf"):
             number, font = style.get("numFmtId", "0"), int(style.get("fontId", "0"))
@@ -144,7 +144,7 @@ class _WorkbookReader:
             self._formats.append((code, struck[font] if font < len(struck) else False))
 
     def sheets(self) -> Iterator[Sheet]:
-        book = self._package.root(self._part, is_needed=True)
+        book = self._package.part_root(self._part, is_needed=True)
         properties = book.find("workbookPr")
         self._is_1904 = properties is not None and properties.get("date1904", "0") in ("1", "true")
         for element in book.iterfind("sheets/sheet"):
@@ -160,8 +160,8 @@ class _WorkbookReader:
             yield sheet
 
     def _read_sheet(self, sheet: Sheet, part: str) -> None:
-        text, number = OfficeText(self._package, part), -1
-        with self._package.open(part) as opened:
+        text, number = PartText(self._package, part), -1
+        with self._package.open_part(part) as opened:
             wanted = [f"{{*}}{name}" for name in ("row", "col", "mergeCell", "hyperlink")]
             for _, element in _ETREE.iterparse(opened, tag=wanted, resolve_entities=False, remove_comments=True):
                 match local_name(element.tag):
@@ -182,7 +182,7 @@ class _WorkbookReader:
                         sheet.merged.append((first, last, left, right))
                     case "hyperlink":
                         (at, column), _ = _corners(element.get("ref", ""))
-                        _link_cell(sheet, at, column, text.target(element))
+                        _link_cell(sheet, at, column, text.relation_target(element))
                     case _:
                         pass
                 element.clear()
@@ -206,7 +206,7 @@ class _WorkbookReader:
         else:
             return ""
         if shown and (link := _LINK.match(formula)):
-            shown = render_runs([Run(shown, link=link[1])])
+            shown = render_runs([TextRun(shown, link=link[1])])
         return f"~~{shown}~~" if is_struck and shown else shown
 
     def _value_text(self, value: str, kind: str, code: str) -> str:
@@ -227,28 +227,28 @@ class _WorkbookReader:
         """Adds the comments, text boxes and charts of a sheet."""
         for relation in self._package.relations(part).values():
             if relation.kind == "drawing":
-                root, text = self._package.root(relation.target), OfficeText(self._package, relation.target)
+                root, text = self._package.part_root(relation.target), PartText(self._package, relation.target)
                 for body in root.iter("txBody"):
-                    sheet.blocks.append(note("text box", "\n".join(map(text.line, body.iter("p")))))
+                    sheet.blocks.append(note_block("text box", "\n".join(map(text.line, body.iter("p")))))
                 self._package.left_out["chart"] += sum(1 for _ in root.iter("chart"))
                 self._package.left_out["picture"] += sum(1 for _ in root.iter("pic"))
             elif relation.kind in ("comments", "threadedComment"):
-                root = self._package.root(relation.target)
+                root = self._package.part_root(relation.target)
                 authors = self._people | {str(at): one.text or "" for at, one in enumerate(root.iter("author"))}
                 for comment in root.iter("comment", "threadedComment"):
                     words = "".join(text.text or "" for text in comment.iter("t", "text")).strip()
                     if not words.startswith(_THREADED):
                         author = authors.get(comment.get("authorId") or comment.get("personId", ""), "")
-                        sheet.blocks.append(note(f"comment on {comment.get('ref', '')}", words, author))
+                        sheet.blocks.append(note_block(f"comment on {comment.get('ref', '')}", words, author))
 
 
 def _rich_text(item: Any) -> str:
     pieces = (piece for piece in item if piece.tag in ("t", "r"))
     return _unescape(
         render_runs(
-            Run(piece.text or "")
+            TextRun(piece.text or "")
             if piece.tag == "t"
-            else Run(piece.findtext("t") or "", change_marks(frozenset(), marks_of(piece.find("rPr"))))
+            else TextRun(piece.findtext("t") or "", change_marks(frozenset(), marks_of(piece.find("rPr"))))
             for piece in pieces
         )
     )
@@ -260,7 +260,7 @@ def _unescape(text: str) -> str:
 
 def _link_cell(sheet: Sheet, row: int, column: int, address: str) -> None:
     if shown := sheet.rows.get(row, {}).get(column):
-        sheet.rows[row][column] = render_runs([Run(shown, link=address)])
+        sheet.rows[row][column] = render_runs([TextRun(shown, link=address)])
 
 
 def _corners(reference: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -298,8 +298,8 @@ def read_xls(content: bytes, limits: ParseLimits) -> Document:
             address = address if isinstance(address, str) else address.decode("utf-8", "replace")
             _link_cell(sheet, link.frowx, link.fcolx, address.rstrip("\0"))
         for (number, column), comment in old.cell_note_map.items():
-            sheet.blocks.append(note(f"comment on {xlrd.cellname(number, column)}", comment.text, comment.author))
-        pages.append(sheet_page(sheet, limits))
+            sheet.blocks.append(note_block(f"comment on {xlrd.cellname(number, column)}", comment.text, comment.author))
+        pages.append(build_sheet_page(sheet, limits))
         book.unload_sheet(name)
     return Document(title="", kind="xls", pages=tuple(pages))
 

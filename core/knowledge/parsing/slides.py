@@ -4,8 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.knowledge.document import Document, Page, ParseLimits
-from core.knowledge.parsing.model import Block, Cell, note, render_block, render_table, repeat_merged_cells, slide_page
-from core.knowledge.parsing.office import OfficeText, Package, name_picture
+from core.knowledge.parsing.model import (
+    Block,
+    Cell,
+    build_slide_page,
+    note_block,
+    render_block,
+    render_table,
+    repeat_merged_cells,
+)
+from core.knowledge.parsing.office import OfficePackage, PartText, name_picture
 
 _TITLES = ("title", "ctrTitle")
 _UNSHOWN = ("sldNum", "sldImg", "hdr")
@@ -14,32 +22,34 @@ _UNSHOWN = ("sldNum", "sldImg", "hdr")
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a presentation, one page per slide in the order of the show, with charts, comments and speaker notes.
     Hidden slides are marked as hidden. Images are named."""
-    package = Package(content, limits)
+    package = OfficePackage(content, limits)
     main = package.main_part()
-    show = OfficeText(package, main)
-    slides = [show.target(slide) for slide in package.root(main, is_needed=True).iterfind("sldIdLst/sldId")]
+    show = PartText(package, main)
+    slides = [
+        show.relation_target(slide) for slide in package.part_root(main, is_needed=True).iterfind("sldIdLst/sldId")
+    ]
     limits.check(pages=len(slides))
     pages = [_read_slide(package, number, part) for number, part in enumerate(slides, start=1)]
-    return package.document("pptx", pages)
+    return package.build_document("pptx", pages)
 
 
-def _read_slide(package: Package, number: int, part: str) -> Page:
-    root, text = package.root(part), OfficeText(package, part)
+def _read_slide(package: OfficePackage, number: int, part: str) -> Page:
+    root, text = package.part_root(part), PartText(package, part)
     shapes = [shape for tree in root.iterfind("cSld/spTree") for shape in tree]
     title = next((shape for shape in shapes if _placeholder(shape) in _TITLES and _shape_text(shape, text)), None)
     heading = " ".join(_shape_text(title, text).split()) if title is not None else ""
     blocks = [block for shape in shapes if shape is not title for block in _read_shape(shape, text, package)]
     for relation in package.relations(part).values():
         if relation.kind == "notesSlide":
-            notes = OfficeText(package, relation.target)
-            found = package.root(relation.target).iter("sp")
+            notes = PartText(package, relation.target)
+            found = package.part_root(relation.target).iter("sp")
             words = "\n".join(_shape_text(shape, notes) for shape in found if _placeholder(shape) == "body")
-            blocks.append(note("speaker notes", words))
+            blocks.append(note_block("speaker notes", words))
         elif relation.kind == "comments":
-            comments = OfficeText(package, relation.target)
-            found = package.root(relation.target).iter("cm")
-            blocks += (note("comment", one.findtext("text") or _shape_text(one, comments)) for one in found)
-    return slide_page(number, heading, blocks, is_hidden=root.get("show") in ("0", "false"))
+            comments = PartText(package, relation.target)
+            found = package.part_root(relation.target).iter("cm")
+            blocks += (note_block("comment", one.findtext("text") or _shape_text(one, comments)) for one in found)
+    return build_slide_page(number, heading, blocks, is_hidden=root.get("show") in ("0", "false"))
 
 
 def _placeholder(shape: Any) -> str:
@@ -48,7 +58,7 @@ def _placeholder(shape: Any) -> str:
     return found.get("type", "body") if found is not None else ""
 
 
-def _shape_text(shape: Any, text: OfficeText) -> str:
+def _shape_text(shape: Any, text: PartText) -> str:
     lines, counts = list[str](), dict[int, int]()
     for paragraph in shape.iterfind("txBody/p"):
         properties, line = paragraph.find("pPr"), text.line(paragraph)
@@ -63,7 +73,7 @@ def _shape_text(shape: Any, text: OfficeText) -> str:
     return "\n".join(lines).strip()
 
 
-def _read_shape(shape: Any, text: OfficeText, package: Package) -> Iterator[Block]:
+def _read_shape(shape: Any, text: PartText, package: OfficePackage) -> Iterator[Block]:
     named = shape.find("*/cNvPr")
     if shape.tag == "grpSp":
         for inner in shape:

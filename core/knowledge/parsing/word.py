@@ -13,13 +13,13 @@ from core.knowledge.parsing.model import (
     Cell,
     Mark,
     change_marks,
-    note,
+    note_block,
     pages_at_headings,
     render_block,
     render_table,
     repeat_merged_cells,
 )
-from core.knowledge.parsing.office import DELETED, OfficeText, Package, attribute, marks_of, value_of
+from core.knowledge.parsing.office import DELETED, OfficePackage, PartText, attribute_value, child_value, marks_of
 
 _COLUMNS_MAX = 64  # Word's own maximum width of tables
 _STYLES_MAX = 20
@@ -32,31 +32,33 @@ def read_docx(content: bytes, limits: ParseLimits) -> Document:
 
     Headers and footers come first. Footnotes and comments are shown where they are referred to. Tracked changes are
     accepted, and the number of deletions is stated."""
-    package = Package(content, limits)
-    return package.document("docx", pages_at_headings(_WordReader(package, limits).blocks()))
+    package = OfficePackage(content, limits)
+    return package.build_document("docx", pages_at_headings(_WordReader(package, limits).blocks()))
 
 
 class _WordReader:
-    def __init__(self, package: Package, limits: ParseLimits) -> None:
+    def __init__(self, package: OfficePackage, limits: ParseLimits) -> None:
         self._package, self._limits, self._part = package, limits, package.main_part()
         parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
-        self._styles = _read_styles(package.root(parts.get("styles", "")))
-        self._lists = dict(_read_lists(package.root(parts.get("numbering", ""))))
+        self._styles = _read_styles(package.part_root(parts.get("styles", "")))
+        self._lists = dict(_read_lists(package.part_root(parts.get("numbering", ""))))
         self._marks = {name: style.marks for name, style in self._styles.items()}
         self._notes = dict[str, str]()
         for kind in ("footnotes", "endnotes", "comments"):
-            text = OfficeText(package, parts.get(kind, f"word/{kind}.xml"), None, self._marks)
-            for element in self._open_boxes(package.root(parts.get(kind, f"word/{kind}.xml"))):
-                shown = note(kind[:-1], self._one_line(element, text), attribute(element, "author"))
-                self._notes[f"{kind[:-1]} {attribute(element, 'id')}"] = shown.text
+            text = PartText(package, parts.get(kind, f"word/{kind}.xml"), None, self._marks)
+            for element in self._open_boxes(package.part_root(parts.get(kind, f"word/{kind}.xml"))):
+                shown = note_block(kind[:-1], self._one_line(element, text), attribute_value(element, "author"))
+                self._notes[f"{kind[:-1]} {attribute_value(element, 'id')}"] = shown.text
 
     def blocks(self) -> Iterator[Block]:
-        text = OfficeText(self._package, self._part, self._notes, self._marks)
-        root = self._open_boxes(self._package.root(self._part, is_needed=True))
-        margins = {text.target(reference): reference.tag[:6] for reference in root.iter(*_MARGINS)}
+        text = PartText(self._package, self._part, self._notes, self._marks)
+        root = self._open_boxes(self._package.part_root(self._part, is_needed=True))
+        margins = {text.relation_target(reference): reference.tag[:6] for reference in root.iter(*_MARGINS)}
         for part, kind in margins.items():
-            margin = OfficeText(self._package, part, None, self._marks)
-            margins[part] = note(kind, self._one_line(self._open_boxes(self._package.root(part)), margin)).text
+            margin = PartText(self._package, part, None, self._marks)
+            margins[part] = note_block(
+                kind, self._one_line(self._open_boxes(self._package.part_root(part)), margin)
+            ).text
         yield from map(Block, dict.fromkeys(margins.values()))
         for body in root.iterchildren("body"):
             yield from self._blocks(body, text)
@@ -70,10 +72,10 @@ class _WordReader:
                     around.addnext(block)
         return root
 
-    def _one_line(self, container: Any, text: OfficeText) -> str:
+    def _one_line(self, container: Any, text: PartText) -> str:
         return " ".join(" ".join(map(render_block, self._blocks(container, text, in_table=True))).split())
 
-    def _blocks(self, container: Any, text: OfficeText, *, in_table: bool = False) -> Iterator[Block]:
+    def _blocks(self, container: Any, text: PartText, *, in_table: bool = False) -> Iterator[Block]:
         for element in container:
             if element.tag == "p":
                 yield self._paragraph(element, text)
@@ -86,16 +88,16 @@ class _WordReader:
             elif element.tag == "altChunk":
                 self._package.left_out["embedded document"] += 1
 
-    def _paragraph(self, element: Any, text: OfficeText) -> Block:
+    def _paragraph(self, element: Any, text: PartText) -> Block:
         properties = element.find("pPr")
-        name = value_of(properties, "pStyle") if properties is not None else ""
+        name = child_value(properties, "pStyle") if properties is not None else ""
         style = self._styles.get(name, _Style())
         line = text.line(element, change_marks(frozenset(), style.marks))
         if properties is None or (element.get(DELETED) and not line):
             return Block(line)
-        number = value_of(properties, "numPr/numId") or style.number
+        number = child_value(properties, "numPr/numId") or style.number
         numbers, depths = self._lists.get(number, (ListNumbers({}), {}))
-        depth = int(value_of(properties, "numPr/ilvl") or style.depth or depths.get(name, 0))
+        depth = int(child_value(properties, "numPr/ilvl") or style.depth or depths.get(name, 0))
         marker = numbers.next_marker(depth) if number not in ("", "0") else ""
         if not line:  # but the deletion is counted
             return Block("")
@@ -103,20 +105,20 @@ class _WordReader:
             return Block(line, "heading", level, "" if marker == "-" else marker)
         return Block(line, "item", depth, marker) if marker else Block(line)
 
-    def _rows(self, table: Any, text: OfficeText) -> Iterator[list[str]]:
+    def _rows(self, table: Any, text: PartText) -> Iterator[list[str]]:
         """Yields the rows of a table. Nested tables become text."""
         above = dict[int, str]()
         for row in table.iterchildren("tr"):
-            column = min(int(value_of(row, "trPr/gridBefore") or 0), _COLUMNS_MAX)
+            column = min(int(child_value(row, "trPr/gridBefore") or 0), _COLUMNS_MAX)
             cells = [Cell("")] * column
             for element in row.iterchildren("tc"):
                 merged = element.find("tcPr/vMerge")
-                if merged is not None and attribute(merged, "val") != "restart":
+                if merged is not None and attribute_value(merged, "val") != "restart":
                     words = above.get(column, "")
                 else:
                     words = "\n".join(map(render_block, self._blocks(element, text, in_table=True)))
                 above[column] = words if merged is not None and len(words) <= REPEATED_CHARACTERS_MAX else ""
-                cells.append(Cell(words, min(int(value_of(element, "tcPr/gridSpan") or 1), _COLUMNS_MAX)))
+                cells.append(Cell(words, min(int(child_value(element, "tcPr/gridSpan") or 1), _COLUMNS_MAX)))
                 column += cells[-1].columns
             yield from repeat_merged_cells([cells])
 
@@ -133,48 +135,48 @@ class _Style:
 
 
 def _read_styles(root: Any) -> dict[str, _Style]:
-    elements = {attribute(element, "styleId"): element for element in root.iter("style")}
+    elements = {attribute_value(element, "styleId"): element for element in root.iter("style")}
     styles = dict[str, _Style]()
     for name in elements:
         level, number, depth, marks, parent = 0, "", "", dict[Mark, bool](), name
         for _ in range(_STYLES_MAX):
             if (element := elements.get(parent)) is None:
                 break
-            known = value_of(element, "name").lower()
+            known = child_value(element, "name").lower()
             heading = _HEADING.fullmatch(known)
             level = level or (int(heading[1]) if heading else int(known == "title"))
             level = level or _outline_level(element)
-            number = number or value_of(element, "pPr/numPr/numId")
-            depth = depth or value_of(element, "pPr/numPr/ilvl")
+            number = number or child_value(element, "pPr/numPr/numId")
+            depth = depth or child_value(element, "pPr/numPr/ilvl")
             marks = marks_of(element.find("rPr")) | marks
-            parent = value_of(element, "basedOn")
+            parent = child_value(element, "basedOn")
         styles[name] = _Style(level, number, depth, marks)
     return styles
 
 
 def _outline_level(element: Any) -> int:
-    level = int(value_of(element, "pPr/outlineLvl") or 9) + 1
+    level = int(child_value(element, "pPr/outlineLvl") or 9) + 1
     return level if level <= 9 else 0
 
 
 def _read_lists(root: Any) -> Iterator[tuple[str, tuple[ListNumbers, dict[str, int]]]]:
     """Yields the lists by name, each with its numbers and with the depths of the paragraphs of certain styles."""
-    kinds = {attribute(kind, "abstractNumId"): kind for kind in root.iter("abstractNum")}
-    linked = {link: kind for kind in kinds.values() if (link := value_of(kind, "styleLink"))}
+    kinds = {attribute_value(kind, "abstractNumId"): kind for kind in root.iter("abstractNum")}
+    linked = {link: kind for kind in kinds.values() if (link := child_value(kind, "styleLink"))}
     counts = {kind: dict[int, int]() for kind in kinds.values()}
     for number in root.iter("num"):
-        if (kind := kinds.get(value_of(number, "abstractNumId"))) is None:
+        if (kind := kinds.get(child_value(number, "abstractNumId"))) is None:
             continue
-        kind = linked.get(value_of(kind, "numStyleLink"), kind)
-        overrides = {int(attribute(held, "ilvl") or 0): held for held in number.iterchildren("lvlOverride")}
+        kind = linked.get(child_value(kind, "numStyleLink"), kind)
+        overrides = {int(attribute_value(held, "ilvl") or 0): held for held in number.iterchildren("lvlOverride")}
         defined = (level for held in (kind, *overrides.values()) for level in held.iterchildren("lvl"))
-        elements = {int(attribute(level, "ilvl") or 0): level for level in defined}
+        elements = {int(attribute_value(level, "ilvl") or 0): level for level in defined}
         levels = dict[int, ListLevel]()
         for depth, level in elements.items():
-            form, pattern, start = (value_of(level, name) for name in ("numFmt", "lvlText", "start"))
-            has_decimals, restarts = level.find("isLgl") is not None, value_of(level, "lvlRestart") != "0"
+            form, pattern, start = (child_value(level, name) for name in ("numFmt", "lvlText", "start"))
+            has_decimals, restarts = level.find("isLgl") is not None, child_value(level, "lvlRestart") != "0"
             levels[depth] = ListLevel(form, pattern, int(start or 0), has_decimals, restarts)
-        starts = {depth: int(value_of(held, "startOverride") or -1) for depth, held in overrides.items()}
+        starts = {depth: int(child_value(held, "startOverride") or -1) for depth, held in overrides.items()}
         numbers = ListNumbers(levels, counts[kind], {depth: start for depth, start in starts.items() if start >= 0})
-        depths = {value_of(level, "pStyle"): depth for depth, level in reversed(elements.items())}
-        yield attribute(number, "numId"), (numbers, depths)
+        depths = {child_value(level, "pStyle"): depth for depth, level in reversed(elements.items())}
+        yield attribute_value(number, "numId"), (numbers, depths)

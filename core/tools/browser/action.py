@@ -12,7 +12,7 @@ from core.domain.errors import RunError, ToolError
 from core.domain.events import ActivityChanged
 from core.domain.json import JsonObject
 from core.domain.messages import Message
-from core.domain.sources import read_now
+from core.domain.sources import sources_read_now
 from core.ports import BrowserResult, PageState
 from core.tools.tool import Effect, ParamsT, Tool, ToolContext, ToolOutput
 
@@ -128,7 +128,7 @@ def page_output(
     shown = Message(
         type="browser_state", content=content, is_llm_message=False, thread_id=context.thread_id, run_id=context.run_id
     )
-    done = ToolOutput(output=output, messages=(shown,), sources=read_now(("browser", state.url)))
+    done = ToolOutput(output=output, messages=(shown,), sources=sources_read_now(("browser", state.url)))
     return done if seen.error is None else replace(done, is_success=False, error=seen.error)
 
 

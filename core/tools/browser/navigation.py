@@ -18,7 +18,7 @@ from core.tools.browser.action import (
     perform_action,
     reach_of_address,
 )
-from core.tools.knowledge_search import run_knowledge
+from core.tools.knowledge_search import require_knowledge
 from core.tools.tool import ToolContext, ToolOutput
 from core.tools.workspace.paths import FilePathParams
 
@@ -102,7 +102,7 @@ async def run_extract_content(params: ExtractContentParams, context: ToolContext
     # without the "#", an address that ends in .csv would be parsed as a table
     name = f"{clean_line(state.url, 300)}#"
     try:
-        answer = await run_knowledge(context).answer(name, pieces(), params.goal)
+        answer = await require_knowledge(context).answer_from_file(name, pieces(), params.goal)
     except DocumentError as error:
         raise ToolError(f"The page: {error}") from error
     return page_output(seen, state, context, message=answer.text_for_model())

@@ -50,7 +50,7 @@ for source, target in targets.items():
 """
 
 
-async def draw_charts(sandbox: Sandbox, paths: Sequence[str]) -> tuple[str, ...]:
+async def render_svg_files(sandbox: Sandbox, paths: Sequence[str]) -> tuple[str, ...]:
     """Draws the SVG files among the paths as PNG files and returns the paths of these. Skips an SVG file if a PNG file
     of the same name is among the paths, too.
 

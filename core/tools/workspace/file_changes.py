@@ -27,7 +27,7 @@ from core.tools.workspace.paths import (
     file_subject,
     workspace_path,
 )
-from core.tools.workspace.text_encoding import EDIT_BYTES_MAX, decode_text, encode_new_text, shown_text
+from core.tools.workspace.text_encoding import EDIT_BYTES_MAX, decode_text_file, encode_new_text, replace_undecodable
 
 _WORD = re.compile(r"\S+")
 
@@ -192,7 +192,7 @@ async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class FileEdit:
     """An edit of a file: the bytes before it, the text after it, and the number of the first line that it changed."""
 
     before: bytes
@@ -202,7 +202,7 @@ class Edit:
 
 async def edit_text(
     context: ToolContext, path: str, edit: Callable[[str], tuple[str, int]], *, known: str = ""
-) -> Edit:
+) -> FileEdit:
     """Edits a file's text. `edit` returns the new text, and the number of the first changed line.
 
     If the file changes meanwhile, its new text is edited, so that no other change is lost. If `known` is given, raises
@@ -211,7 +211,7 @@ async def edit_text(
     for _ in range(EDIT_ATTEMPTS_MAX):
         try:
             content = await read_editable_bytes(files, path)
-            text, encoding = await asyncio.to_thread(decode_text, content, path)
+            text, encoding = await asyncio.to_thread(decode_text_file, content, path)
         except ToolError as error:
             raise add_path_to_error(path, error) from error
         if known and file_version(content) != known:
@@ -222,7 +222,7 @@ async def edit_text(
         with suppress(FileChanged):
             new = await asyncio.to_thread(encoding.encode, after, path)
             await write_bytes(context, path, new, mode=None, expected=file_version(content))
-            return Edit(before=content, after=after, line=line)
+            return FileEdit(before=content, after=after, line=line)
     raise ToolError(f"{path} was not edited, because a program keeps changing it. Stop the program first.")
 
 
@@ -261,7 +261,7 @@ def _only_place(text: str, old: str, path: str) -> int:
         return places[0]
     at = text.translate(_LOOKALIKES).find(old.translate(_LOOKALIKES))
     if at >= 0:
-        found = shown_text(text[at : at + len(old)][:EXACT_CHARACTERS_MAX])
+        found = replace_undecodable(text[at : at + len(old)][:EXACT_CHARACTERS_MAX])
         raise ToolError(
             f"old_str is not in {path}, but line {text.count(chr(10), 0, at) + 1} has it with other quotes, dashes or"
             f" spaces. Nothing was changed. Copy them from the text of the file, which is:\n{found}"

@@ -18,12 +18,12 @@ from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.child import BARE_EXCEL, STARTS
 from core.knowledge.parsing.parser_process import parse_document, run_in_child, spool_to_file
 from core.ports import Files, file_version
-from core.tools.pictures import image_context_message
+from core.tools.pictures import build_picture_message
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.file_changes import in_one_piece, read_editable_bytes
 from core.tools.workspace.paths import FilePathParams, add_path_to_error, file_subject
 from core.tools.workspace.text_encoding import EDIT_BYTES_MAX, HEAD_BYTES, require_encoding
-from core.web_access.pictures import prepare_for_model
+from core.web_access.pictures import prepare_picture
 
 READ_CHARACTERS_MAX = 20_000
 READ_TOKENS_MAX = 7_000
@@ -123,12 +123,12 @@ async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, t
     for page, picture in pictures.items():
         place = f"{path}, page {page}"
         try:
-            prepared = await prepare_for_model(picture, name=place)
+            prepared = await prepare_picture(picture, name=place)
         except ToolError:
             unread.append(str(page))
             continue
         messages.append(
-            image_context_message(
+            build_picture_message(
                 prepared, place=place, original_size=len(picture), thread_id=context.thread_id, run_id=context.run_id
             )
         )

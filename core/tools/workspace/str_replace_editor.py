@@ -31,7 +31,7 @@ from core.tools.workspace.paths import (
     validated_workspace_path,
 )
 from core.tools.workspace.reading import READ_CHARACTERS_MAX, read_numbered_lines, with_line_number
-from core.tools.workspace.text_encoding import EDIT_BYTES_MAX, shown_text
+from core.tools.workspace.text_encoding import EDIT_BYTES_MAX, replace_undecodable
 
 UNDO_FOLDER = ".undo"
 UNDO_STEPS_MAX = 10
@@ -254,7 +254,7 @@ def _visible_names(entries: Sequence[FileEntry]) -> list[str]:
 
 def _snippet(text: str, first: int, last: int) -> str:
     """Returns the edited lines with a few lines of context around them."""
-    lines = shown_text(text).split("\n")
+    lines = replace_undecodable(text).split("\n")
     first = max(1, first - SNIPPET_LINES)
     last = min(len(lines), last + SNIPPET_LINES)
     shown: list[str] = []

@@ -41,7 +41,7 @@ class TextEncoding:
 LACKING_NAMED_MAX = 10
 
 
-def decode_text(content: bytes, path: str) -> tuple[str, TextEncoding]:
+def decode_text_file(content: bytes, path: str) -> tuple[str, TextEncoding]:
     """Returns a file's text and how it is stored, so that the text encodes to the same bytes again.
 
     Raises ToolError if the file is binary or too large, or if its bytes would not come out as they were."""
@@ -70,7 +70,7 @@ def encode_new_text(text: str, path: str) -> bytes:
         ) from error
 
 
-def shown_text(text: str) -> str:
+def replace_undecodable(text: str) -> str:
     """Returns the bytes of a text that the model wrote. Raises ToolError for half of a surrogate pair."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from core.domain.errors import ToolError
 from core.domain.json import JsonObject
-from core.web_access.client import Api, Request, request_json
+from core.web_access.client import ServiceApi, ServiceRequest, request_json
 
 Provider = Literal["linkedin", "twitter", "zillow", "amazon", "yahoo_finance", "active_jobs"]
 _VALUE_CHARACTERS_MAX = 2_000
@@ -27,7 +27,7 @@ class Endpoint(BaseModel):
     payload: dict[str, str]
 
 
-class ProviderFile(BaseModel):
+class ProviderEndpoints(BaseModel):
     """One provider."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,10 +38,10 @@ class ProviderFile(BaseModel):
 
 
 @cache
-def provider_file(name: Provider) -> ProviderFile:
+def load_provider_endpoints(name: Provider) -> ProviderEndpoints:
     """Returns the endpoints of a provider."""
     text = (resources.files(__name__) / f"{name}.yaml").read_text("utf-8")
-    return ProviderFile.model_validate(yaml.safe_load(text))
+    return ProviderEndpoints.model_validate(yaml.safe_load(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class RapidApi:
     async def call(self, provider: Provider, route: str, payload: JsonObject) -> JsonValue:
         """Calls an endpoint. Raises ToolError with a message for the model, for example if the route or a parameter is
         unknown."""
-        known = provider_file(provider)
+        known = load_provider_endpoints(provider)
         by_path = {one.path: one for one in known.endpoints.values()}
         endpoint = known.endpoints.get(route.strip().lstrip("/")) or by_path.get(route.strip())
         if endpoint is None:
@@ -76,10 +76,10 @@ class RapidApi:
             if isinstance(value, str) and len(value) > _VALUE_CHARACTERS_MAX:
                 raise ToolError(f"{name} is longer than {_VALUE_CHARACTERS_MAX} characters. Nothing was asked.")
         query = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
-        request = Request(method="GET", path=endpoint.path, query=query)
+        request = ServiceRequest(method="GET", path=endpoint.path, query=query)
         if endpoint.method == "POST":
-            request = Request(method="POST", path=endpoint.path, body=given)
-        api = Api(
+            request = ServiceRequest(method="POST", path=endpoint.path, body=given)
+        api = ServiceApi(
             name=f"The data provider {provider}",
             url=self.url or f"https://{known.host}",
             headers={"X-RapidAPI-Key": self.key, "X-RapidAPI-Host": known.host},

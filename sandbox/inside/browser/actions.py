@@ -148,7 +148,7 @@ async def send_keys(context: ActionContext) -> str:
 async def switch_tab(context: ActionContext) -> str:
     tab = context.chromium.tab_by_id(context.number("page_id"))
     await tab.page.bring_to_front()
-    context.chromium.show(tab)
+    context.chromium.select_tab(tab)
     return f"Tab {tab.number} is in front."
 
 

@@ -86,7 +86,7 @@ class Chromium:
                 self._current = left[-1] if left else await self._open(context)
             return self._current
 
-    def show(self, tab: Tab) -> None:
+    def select_tab(self, tab: Tab) -> None:
         self._current = tab
 
     def tab_by_id(self, number: int) -> Tab:
@@ -249,10 +249,10 @@ async def _ignore_errors(work: Coroutine[Any, Any, None]) -> None:
 
 def _download_path(folder: str, wanted: str) -> str:
     os.makedirs(folder, exist_ok=True)
-    return free_path(folder, wanted)
+    return reserve_path(folder, wanted)
 
 
-def free_path(folder: str, wanted: str) -> str:
+def reserve_path(folder: str, wanted: str) -> str:
     """Creates an empty file under an unused name, like the one that a page has chosen. Returns its path, which no
     other download gets."""
     kept = "".join(sign for sign in wanted if sign.isprintable() and sign not in '/\\:*?"<>|')

@@ -144,7 +144,7 @@ class PersonInput:
         await steps[str(message["to"])](wait_until="commit", timeout=10_000)
 
     async def _tab(self, message: dict[str, Any], page: Page) -> None:
-        self._chromium.show(self._chromium.tab_by_id(int(message["id"])))
+        self._chromium.select_tab(self._chromium.tab_by_id(int(message["id"])))
 
     async def _close(self, message: dict[str, Any], page: Page) -> None:
         await self._chromium.tab_by_id(int(message["id"])).close()

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from playwright.async_api import ElementHandle, Error, FloatRect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from sandbox.inside.browser.chromium import Chromium, free_path
+from sandbox.inside.browser.chromium import Chromium, reserve_path
 from sandbox.inside.browser.protocol import ActionRefused
 from sandbox.inside.browser.tab import CLOSE_SECONDS, Tab
 
@@ -73,7 +73,7 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
     """Saves the response of the address as a file, even if it is a page."""
     aside = await chromium.new_tab()
     page = aside.page
-    chromium.show(tab)
+    chromium.select_tab(tab)
     has_started = asyncio.Event()
     page.once("download", lambda _: has_started.set())
     try:
@@ -100,7 +100,7 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
             await aside.page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
         with contextlib.suppress(Error, TimeoutError):
             await aside.close()
-        chromium.show(tab)
+        chromium.select_tab(tab)
     return "The download is done."
 
 
@@ -128,7 +128,7 @@ def _save_page(chromium: Chromium, url: str, content: bytes) -> None:
     folder = chromium.settings.downloads
     os.makedirs(folder, exist_ok=True)
     name = unquote(urlsplit(url).path).rpartition("/")[2] or "download.html"
-    path = free_path(folder, name)
+    path = reserve_path(folder, name)
     with open(path, "wb") as file:
         file.write(content)
     chromium.happened.append(f"Downloaded downloads/{os.path.basename(path)} ({len(content)} bytes).")

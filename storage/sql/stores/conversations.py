@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from core.context.request_tail import PICTURES_MAX
-from core.domain.approval import always_granted
+from core.domain.approval import grants_of_always
 from core.domain.events import Cursor, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -60,9 +60,9 @@ from storage.sql.rows import (
     thread_from_row,
     thread_to_row,
 )
-from storage.sql.statements import CompiledStatement, is_at, position_tuple
+from storage.sql.statements import CompiledStatement, place_conditions, position_tuple
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_place, unbind_inactive
+from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_conditions, unbind_inactive
 from storage.sql.stores.talk import read_request, read_unread_talk
 from storage.sql.tables import (
     audit_entries,
@@ -321,7 +321,7 @@ class SqlConversations(Store):
         return read_snapshot(connection, thread) if thread else None
 
     @reads
-    def stopped_by(self, connection: Connection, address: Address, run_id: str) -> str:
+    def find_stopper_name(self, connection: Connection, address: Address, run_id: str) -> str:
         row = audit_entries.c
         newest = (
             select(row.actor_name)
@@ -335,7 +335,7 @@ class SqlConversations(Store):
     async def has_thread(self, address: Address) -> bool:
         return bool(await self.database.read_statement(_READ_BOUND, address_parameters(address)))
 
-    async def place_of_message(self, channel: Address, message_ref: str) -> Address | None:
+    async def find_run_address(self, channel: Address, message_ref: str) -> Address | None:
         place = {**address_parameters(channel), "ref": message_ref}
         found = await self.database.read_statement(_PLACE_OF_MESSAGE, place)
         return replace(channel, thread_key=str(found[0]["thread_key"])) if found else None
@@ -409,14 +409,14 @@ class SqlConversations(Store):
             record_in_thread(connection, "conversation_forgotten", thread, by)
 
     @reads
-    def unended_runs_of(self, connection: Connection, address: Address, person_id: str) -> tuple[str, ...]:
+    def unended_runs_of_person(self, connection: Connection, address: Address, person_id: str) -> tuple[str, ...]:
         found = (
             select(runs.c.run_id)
             .join(threads, threads.c.thread_id == runs.c.thread_id)
             .where(
                 runs.c.requester_id == person_id,
                 runs.c.status.in_(UNENDED),
-                *erasure_place(address.platform, address.workspace_id),
+                *erasure_conditions(address.platform, address.workspace_id),
             )
         )
         return tuple(connection.execute(found).scalars())
@@ -435,7 +435,7 @@ class SqlConversations(Store):
                 return replace(counts, messages=max(counts.messages, changed))
 
     @writes(_RENEW)
-    def inactive_thread_ids(self, connection: Connection, before: datetime, *, limit: int) -> tuple[str, ...]:
+    def unbind_inactive_threads(self, connection: Connection, before: datetime, *, limit: int) -> tuple[str, ...]:
         return unbind_inactive(connection, before, limit)
 
     async def messages(
@@ -449,7 +449,7 @@ class SqlConversations(Store):
         )
         return await read_all(self.database, statement, message_from_row)
 
-    async def all_messages(self, thread_id: str) -> tuple[Message, ...]:
+    async def llm_messages(self, thread_id: str) -> tuple[Message, ...]:
         statement = (
             select(messages)
             .where(messages.c.thread_id == thread_id, messages.c.is_llm_message)
@@ -487,7 +487,7 @@ class SqlConversations(Store):
             run=run,
             thread=thread,
             history=recent_messages(connection, thread.thread_id),
-            granted=frozenset[str]().union(*(always_granted(ask_from_row(row)) for row in approvals)),
+            granted=frozenset[str]().union(*(grants_of_always(ask_from_row(row)) for row in approvals)),
             schedules=tuple(map(schedule_from_row, _VISIBLE_SCHEDULES.fetch_rows(connection, place))),
         )
 
@@ -499,7 +499,7 @@ class SqlConversations(Store):
     def unread_talk(self, connection: Connection, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
         return read_unread_talk(connection, thread_id, before)
 
-    async def refs_to_mark(self, run_id: str) -> tuple[str, ...]:
+    async def message_refs_to_mark(self, run_id: str) -> tuple[str, ...]:
         rows = await self.database.read_statement(_REFS_TO_MARK, {"of_run": run_id})
         return tuple(row["ref"] for row in rows)
 
@@ -520,7 +520,7 @@ class SqlConversations(Store):
         def by_activity(rows: FromClause) -> tuple[ColumnElement[Any], ...]:
             return rows.c.last_activity_at, rows.c.thread_id
 
-        chosen = is_at(threads, selection)
+        chosen = place_conditions(threads, selection)
         if selection.person_id is not None:
             theirs = select(runs.c.thread_id).where(runs.c.requester_id == selection.person_id)
             chosen.append(threads.c.thread_id.in_(theirs))

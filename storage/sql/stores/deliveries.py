@@ -179,26 +179,26 @@ class SqlDeliveries(Store):
         has_earlier = bool(_EARLIER.fetch_tuples(connection, {"of_run": run_id}))
         return DeliveryLease(run=run, address=address, worker_id=worker_id, fence=fence, has_earlier=has_earlier)
 
-    async def plan_deliveries(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
+    async def plan_deliveries(self, lease: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Without drafts, reads the deliveries planned so far without a lock."""
         if not drafts:
             with _PLAN:
-                rows = await self.database.read_statement(_PLANNED_BY, _holder(rendering))
+                rows = await self.database.read_statement(_PLANNED_BY, _holder(lease))
             if rows:
                 return tuple(map(delivery_from_row, rows))
 
         def work(connection: Connection) -> tuple[Delivery, ...]:
-            _hold(connection, rendering)
-            insert_deliveries(connection, rendering.run.run_id, tuple(drafts))
-            return tuple(map(delivery_from_row, _PLANNED.fetch_rows(connection, {"of_run": rendering.run.run_id})))
+            _hold(connection, lease)
+            insert_deliveries(connection, lease.run.run_id, tuple(drafts))
+            return tuple(map(delivery_from_row, _PLANNED.fetch_rows(connection, {"of_run": lease.run.run_id})))
 
         return await self.database.write(_PLAN, work)
 
-    async def record(self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None) -> None:
+    async def record(self, lease: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None) -> None:
         """Stores the delivery. If its ask was answered while it was being posted, it is stale and not delivered, even
         if the write is repeated because its reply was lost."""
         values: dict[str, object] = {
-            **_holder(rendering),
+            **_holder(lease),
             "of_delivery": delivery.delivery_id,
             "new_message_ref": delivery.message_ref,
             "new_error": delivery.error,
@@ -209,8 +209,8 @@ class SqlDeliveries(Store):
         statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
         if await self.database.write_statement(_RECORD, statement, values):
             return
-        if not await self.database.read_statement(_STILL_HELD, _holder(rendering)):
-            raise _lost(rendering)
+        if not await self.database.read_statement(_STILL_HELD, _holder(lease)):
+            raise _lost(lease)
 
     @writes(Failpoint("storage.reopen_rendering"))
     def reopen_delivery(self, connection: Connection, run_id: str) -> bool:
@@ -226,9 +226,9 @@ class SqlDeliveries(Store):
         return True
 
     @writes(Failpoint("storage.close_rendering"))
-    def close(self, connection: Connection, rendering: DeliveryLease) -> bool:
-        _hold(connection, rendering)
-        this = {"of_run": rendering.run.run_id}
+    def close(self, connection: Connection, lease: DeliveryLease) -> bool:
+        _hold(connection, lease)
+        this = {"of_run": lease.run.run_id}
         ((status,),) = _STATUS.fetch_tuples(connection, this)
         if status in UNENDED or _UNSENT.fetch_tuples(connection, this):
             return False

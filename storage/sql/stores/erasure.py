@@ -57,7 +57,7 @@ def erase_thread(connection: Connection, thread_id: str) -> None:
     connection.execute(claims.values(ended_at=datetime.now(UTC)))
 
 
-def erasure_place(platform: str, workspace_id: str) -> list[ColumnElement[bool]]:
+def erasure_conditions(platform: str, workspace_id: str) -> list[ColumnElement[bool]]:
     """Returns the conditions for the threads from which a person is removed. In Discord, a person is the same in all
     servers."""
     place = [threads.c.platform == platform]
@@ -66,7 +66,7 @@ def erasure_place(platform: str, workspace_id: str) -> list[ColumnElement[bool]]
 
 def erase_rows(connection: Connection, platform: str, workspace_id: str, person_id: str) -> ErasedCounts:
     """Removes the person from every table except `message`."""
-    here = erasure_place(platform, workspace_id)
+    here = erasure_conditions(platform, workspace_id)
     thread_ids = select(threads.c.thread_id).where(*here)
 
     def change(table: Table, column: str, **values: object) -> int:
@@ -163,7 +163,7 @@ def erase_messages(
 
     Runs that may have read the words begin another attempt before their next turn, because their worker remembers them.
     """
-    here = erasure_place(platform, workspace_id)
+    here = erasure_conditions(platform, workspace_id)
     found = (
         select(messages, _holds_chat(messages).label("holds_chat"))
         .join(threads, threads.c.thread_id == messages.c.thread_id)

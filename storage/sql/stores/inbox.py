@@ -38,7 +38,7 @@ from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts,
 from storage.sql.stores.audit import insert_entry, record_action
 from storage.sql.stores.conversations import insert_thread, lock_thread_at, read_next_input, read_snapshot
 from storage.sql.stores.run_transitions import (
-    ask_before_run,
+    ask_if_still_wanted,
     close_ask,
     end_unstarted_run,
     insert_queued_run,
@@ -48,13 +48,13 @@ from storage.sql.stores.run_transitions import (
     touch_thread,
 )
 from storage.sql.stores.talk import (
-    amend_heard,
-    insert_heard,
+    amend_overheard,
+    insert_overheard,
     keep_version,
-    read_card_ref,
     read_follow_mode,
     read_newer_version,
-    read_talk,
+    read_participants,
+    read_question_ref,
     set_follow_mode,
     sweep_versions,
 )
@@ -122,7 +122,7 @@ def store_input(
     if active:
         touch_thread(connection, thread.thread_id)
     elif decision.is_late:
-        ask_before_run(connection, run)
+        ask_if_still_wanted(connection, run)
     return Receipt(
         decision=decision,
         thread_id=thread.thread_id,
@@ -174,7 +174,7 @@ def _asked(action: StoredAction, decision: Accept, snapshot: ThreadSnapshot | No
     return snapshot.open_ask if decision.ask_id in (None, snapshot.open_ask.ask_id) else None
 
 
-def amend_input(connection: Connection, change: Change, decision: Accept, snapshot: ThreadSnapshot | None) -> Receipt:
+def apply_change(connection: Connection, change: Change, decision: Accept, snapshot: ThreadSnapshot | None) -> Receipt:
     """An edit changes an input that no run has read, or is passed as an input to the active run that has read the
     message. A deletion removes an input that no run has read.
 
@@ -270,9 +270,9 @@ class SqlInbox(Store):
         snapshot = _read_whole_snapshot(connection, thread) if thread else None
         decision = decide(snapshot)
         if thread is not None and isinstance(decision, Overhear):
-            insert_heard(connection, thread.thread_id, action)
+            insert_overheard(connection, thread.thread_id, action)
         elif thread is not None:
-            amend_heard(connection, thread.thread_id, action)
+            amend_overheard(connection, thread.thread_id, action)
         if isinstance(decision, Ignore | Overhear | Hold):
             return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
         if not claim_key(connection, action.dedupe_key):
@@ -286,13 +286,13 @@ class SqlInbox(Store):
         return receipt
 
     @writes(Failpoint("storage.claim_key"))
-    def claim(self, connection: Connection, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
+    def claim_key(self, connection: Connection, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
         is_first = claim_key(connection, dedupe_key)
         if is_first and act is not None:
             insert_entry(connection, act)
         return is_first
 
-    async def is_claimed(self, dedupe_key: str) -> bool:
+    async def is_key_claimed(self, dedupe_key: str) -> bool:
         return bool(await self.database.read_statement(_CLAIMED, {"key": dedupe_key}))
 
     @writes(Failpoint("storage.sweep_keys"))
@@ -396,13 +396,13 @@ def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapsh
     snapshot = read_snapshot(connection, thread)
     ask = snapshot.open_ask
     if ask is not None:
-        ask = replace(ask, message_ref=read_card_ref(connection, ask))
+        ask = replace(ask, message_ref=read_question_ref(connection, ask))
     if thread.address.platform == "api":
         return snapshot
     return replace(
         snapshot,
         open_ask=ask,
-        talk=read_talk(connection, snapshot),
+        talk=read_participants(connection, snapshot),
         follow_mode=read_follow_mode(connection, thread.address),
     )
 
@@ -432,7 +432,7 @@ def _carry_out(
             return Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)
         case Accept():
             if isinstance(action, Change):
-                return amend_input(connection, action, decision, snapshot)
+                return apply_change(connection, action, decision, snapshot)
             if decision.follows_again:
                 set_follow_mode(connection, action.address, "default", is_whole_channel=False)
             return store_input(connection, action, decision, snapshot)

@@ -228,7 +228,7 @@ class SqlKnowledgeVectors(Store):
             insert_or_skip(connection, knowledge_vectors, rows)
 
     @reads
-    def has(self, connection: Connection, entry_id: str, model: str) -> bool:
+    def has_vectors(self, connection: Connection, entry_id: str, model: str) -> bool:
         statement = (
             select(knowledge_vectors.c.chunk_id)
             .join(knowledge_chunks)

@@ -231,8 +231,8 @@ class SqlRunClaims(Store):
         return tuple(Lease(**row) for row in rows)
 
 
-class SqlStopRequests(Store):
-    """`core.stores.StopRequests`."""
+class SqlRunRequests(Store):
+    """`core.stores.RunRequests`."""
 
     @writes(Failpoint("storage.request_stop"))
     def request_stop(

@@ -21,9 +21,9 @@ from storage.sql.rows import event_to_row, message_to_row, to_row, tool_call_fro
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
 from storage.sql.stores.conversations import read_unread_inputs
-from storage.sql.stores.run_transitions import end_run, insert_deliveries, newest_approval, suspend_run
+from storage.sql.stores.run_transitions import end_run, insert_deliveries, read_newest_approval, suspend_run
 from storage.sql.stores.talk import mark_talk_read
-from storage.sql.stores.usage import BudgetPlace, add_usage, reserve
+from storage.sql.stores.usage import BudgetPlace, add_usage, reserve_call
 from storage.sql.tables import leases, messages, renderings, run_events, runs, thread_inputs, threads, tool_calls
 
 _WRITE = Failpoint("storage.write")
@@ -129,7 +129,7 @@ class SqlRunJournal(Store):
                 return None
             # last, because PostgreSQL holds the budget's lock until the commit
             inputs = _waiting(connection, lease)
-            return inputs, reserve(connection, lease.run_id, held.budget_place, call)
+            return inputs, reserve_call(connection, lease.run_id, held.budget_place, call)
 
         begun = await self._write(entry, work)
         if begun is None:
@@ -164,7 +164,7 @@ class SqlRunJournal(Store):
 
     @reads
     def find_approval(self, connection: Connection, run_id: str) -> Ask | None:
-        return newest_approval(connection, run_id)
+        return read_newest_approval(connection, run_id)
 
     async def tool_call_records(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         statement = select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)

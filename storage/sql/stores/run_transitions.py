@@ -8,7 +8,7 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select, update
 
-from core.context.message_text import unread_message
+from core.context.message_text import build_unread_message
 from core.context.tokens import with_token_count
 from core.domain.approval import Approval
 from core.domain.events import Cursor, RunEvent, RunFinished
@@ -125,7 +125,7 @@ def is_unstarted(run: Run) -> bool:
     return run.status == "queued" and run.attempt == 0
 
 
-def ask_before_run(connection: Connection, run: Run) -> None:
+def ask_if_still_wanted(connection: Connection, run: Run) -> None:
     """Ends a queued run with a question instead of working on its request, which goes to the history."""
     question = STILL_WANTED
     asked = with_token_count(
@@ -157,7 +157,7 @@ def _keep_unread_inputs(connection: Connection, run: Run, *others: Message, unti
     if until is not None:
         waiting &= thread_inputs.c.sent_at <= until
     rows = connection.execute(select(thread_inputs).where(waiting).order_by(thread_inputs.c.position)).mappings()
-    kept = [*(unread_message(input_from_row(row), run.run_id) for row in rows), *others]
+    kept = [*(build_unread_message(input_from_row(row), run.run_id) for row in rows), *others]
     connection.execute(update(thread_inputs).where(waiting).values(taken_by=run.run_id))
     of_thread = threads.c.thread_id == run.thread_id
     first = connection.execute(select(threads.c.next_sequence).where(of_thread)).scalar_one()
@@ -362,7 +362,7 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
         resume_run(connection, ask_from_row(asked.mappings().one()), lease.thread_id, answer=None, person=None)
 
 
-def newest_approval(connection: Connection, run_id: str) -> Ask | None:
+def read_newest_approval(connection: Connection, run_id: str) -> Ask | None:
     statement = _APPROVALS.where(pending_asks.c.run_id == run_id)
     row = connection.execute(statement.order_by(pending_asks.c.number.desc())).mappings().first()
     return ask_from_row(row) if row else None

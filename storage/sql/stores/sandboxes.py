@@ -38,7 +38,7 @@ class SqlSandboxRecords(Store):
         connection.execute(delete(_sandboxes).where(_is(provider, thread_id)))
 
     @reads
-    def of_provider(
+    def list_unused(
         self, connection: Connection, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
         statement = (

@@ -33,8 +33,8 @@ from storage.sql.statements import (
     CompiledStatement,
     insert_or_replace,
     insert_or_skip,
-    is_at,
     lock_name,
+    place_conditions,
     position_tuple,
 )
 from storage.sql.stores.audit import record_act
@@ -121,7 +121,7 @@ class SqlSchedules(Store):
         self, connection: Connection, selection: Selection, *, after: Position | None = None, limit: int | None = None
     ) -> tuple[Schedule, ...]:
         position = schedules.c.due_at, schedules.c.schedule_id
-        chosen = [*is_at(schedules, selection), schedules.c.state != "ended"]
+        chosen = [*place_conditions(schedules, selection), schedules.c.state != "ended"]
         if selection.person_id is not None:
             chosen.append(schedules.c.owner_id == selection.person_id)
         if after is not None:
@@ -129,7 +129,7 @@ class SqlSchedules(Store):
         statement = select(schedules).where(*chosen).order_by(*position).limit(limit)
         return tuple(map(schedule_from_row, connection.execute(statement).mappings()))
 
-    async def time_of_work(self) -> datetime | None:
+    async def find_time_of_work(self) -> datetime | None:
         (row,) = await self.database.read_statement(_WORK, {})
         now = datetime.fromtimestamp(row["now"], UTC)
         return now if any(at is not None and at <= now for at in (row["due_at"], row["claimed_until"])) else None
@@ -190,7 +190,7 @@ class SqlSchedules(Store):
         return firing
 
     @writes(_BEGIN)
-    def begin_event(
+    def begin_event_firing(
         self, connection: Connection, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
     ) -> Firing | EventRefusal:
         of_schedule = firings.c.schedule_id == schedule.schedule_id
@@ -234,13 +234,15 @@ class SqlSchedules(Store):
         return firing
 
     @reads
-    def triggers(self, connection: Connection, place: Address | None = None) -> tuple[Schedule, ...]:
-        there = is_at(schedules, Selection.of_channel(place)) if place else ()
+    def list_triggers(self, connection: Connection, place: Address | None = None) -> tuple[Schedule, ...]:
+        there = place_conditions(schedules, Selection.of_channel(place)) if place else ()
         armed = select(schedules).where(schedules.c.state == "active", schedules.c.due_at == NEVER, *there)
         return tuple(map(schedule_from_row, connection.execute(armed).mappings()))
 
     @writes(_BEGIN)
-    def take_pending(self, connection: Connection, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
+    def claim_pending_firings(
+        self, connection: Connection, now: datetime, claimed_until: datetime
+    ) -> tuple[Firing, ...]:
         taken = (
             update(firings)
             .where(_THIS_PENDING, firings.c.claimed_until < now)
@@ -252,7 +254,7 @@ class SqlSchedules(Store):
         return tuple(from_row(Firing, row, schedule=schedule) for row, schedule in found if schedule is not None)
 
     @reads
-    def in_group(self, connection: Connection, firing: Firing) -> Firing | None:
+    def find_group_thread(self, connection: Connection, firing: Firing) -> Firing | None:
         of_group = and_(
             firings.c.schedule_id == firing.schedule.schedule_id,
             firings.c.group_key == firing.group_key,

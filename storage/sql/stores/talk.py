@@ -21,7 +21,7 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Feedback
 from storage.sql.database import Store, reads, writes
-from storage.sql.rows import address_parameters, from_row, to_row, words_to_row
+from storage.sql.rows import address_parameters, from_row, message_to_columns, to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import deliveries, follow_modes, heard_messages, message_versions, thread_inputs, threads
 from storage.sql.tables import feedback as feedback_rows
@@ -90,7 +90,7 @@ class MessageVersion:
     sent_at: datetime
 
 
-def read_talk(connection: Connection, snapshot: ThreadSnapshot) -> ThreadParticipants:
+def read_participants(connection: Connection, snapshot: ThreadSnapshot) -> ThreadParticipants:
     rows = _PARTICIPANTS.fetch_rows(connection, {"thread": snapshot.thread.thread_id})
     earlier = snapshot.thread.earlier_authors
     people = {**(earlier or {}), **{row["author_id"]: row["author_name"] for row in rows}}
@@ -106,14 +106,14 @@ def read_talk(connection: Connection, snapshot: ThreadSnapshot) -> ThreadPartici
     )
 
 
-def read_card_ref(connection: Connection, ask: Ask) -> str:
+def read_question_ref(connection: Connection, ask: Ask) -> str:
     """Returns the platform's id of the message with the question, or an empty string if it is not posted yet."""
     row = _CARD.fetch_first(connection, {"run": ask.run_id, "ask": ask.ask_id})
     return str(row["message_ref"] or "") if row else ""
 
 
-def insert_heard(connection: Connection, thread_id: str, action: StoredAction) -> None:
-    insert_or_skip(connection, heard_messages, [{"thread_id": thread_id, **words_to_row(action)}])
+def insert_overheard(connection: Connection, thread_id: str, action: StoredAction) -> None:
+    insert_or_skip(connection, heard_messages, [{"thread_id": thread_id, **message_to_columns(action)}])
 
 
 def read_unread_talk(connection: Connection, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
@@ -134,7 +134,7 @@ def mark_talk_read(connection: Connection, thread_id: str, run_id: str, message_
     _MARK_READ.execute(connection, *({"thread": thread_id, "ref": ref, "reader": run_id} for ref in message_refs))
 
 
-def amend_heard(connection: Connection, thread_id: str, action: StoredAction) -> None:
+def amend_overheard(connection: Connection, thread_id: str, action: StoredAction) -> None:
     """Applies an edit or a deletion to a message that users wrote to each other."""
     this = (heard_messages.c.thread_id == thread_id) & (heard_messages.c.message_ref == action.message_ref)
     if isinstance(action, MessageDeleted):
@@ -204,7 +204,7 @@ class SqlFollowModes(Store):
         set_follow_mode(connection, address, mode, is_whole_channel=is_whole_channel)
 
     @reads
-    def of_channel(self, connection: Connection, address: Address) -> FollowMode | None:
+    def find_channel_mode(self, connection: Connection, address: Address) -> FollowMode | None:
         return read_follow_mode(connection, replace(address, thread_key=""))
 
 

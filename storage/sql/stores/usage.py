@@ -120,7 +120,7 @@ class SqlLedger(Store):
             found = _SELECT_PLACE.fetch_tuples(connection, {"run_id": run_id})
             if not found:
                 return Reservation(Spending(), is_granted=True)
-            return reserve(connection, run_id, BudgetPlace(*found[0]), call)
+            return reserve_call(connection, run_id, BudgetPlace(*found[0]), call)
 
         return await self.database.write(_RESERVE, work, is_durable=False)
 
@@ -176,7 +176,7 @@ def add_usage(connection: Connection, entries: Sequence[UsageEntry], place: Budg
     _ADD_TO_DAY.execute(connection, {**day, **sums, "cost_usd": spent.cost_usd})
 
 
-def reserve(connection: Connection, run_id: str, place: BudgetPlace, call: PlannedCall) -> Reservation:
+def reserve_call(connection: Connection, run_id: str, place: BudgetPlace, call: PlannedCall) -> Reservation:
     """`Ledger.reserve` for a run whose place is known."""
     changed = _changed_limits(connection, place)
     if not has_limits(call.budget, changed):

@@ -17,7 +17,7 @@ from bots.inbound.commands import forget
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.conversation import CommandDeps
-from bots.inbound.commands.forget import ErasureDeps
+from bots.inbound.commands.forget import ForgetDeps
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from bots.inbound.receiver import ActionReceiver
@@ -85,7 +85,7 @@ def command_deps(
         conversations=stores.conversations,
         asks=SqlAsks(world.database),
         sandboxes=sandboxes,
-        erasure=ErasureDeps(
+        erasure=ForgetDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
             stops=world.stops,
@@ -112,7 +112,9 @@ def command_deps(
         schedules=ScheduleDeps(store=SqlSchedules(world.database), limits=DEFAULT_LIMITS),
         describe_run=partial(describe_run, stores.conversations),
         budget=BudgetDeps(ledger=stores.ledger, budget=NO_BUDGET),
-        admin=AdminDeps(policy=AccessPolicy(), pairings=SqlPairings(world.database), log=SqlAuditLog(world.database)),
+        admin=AdminDeps(
+            policy=AccessPolicy(), pairings=SqlPairings(world.database), audit_log=SqlAuditLog(world.database)
+        ),
     )
 
 

@@ -79,7 +79,7 @@ def click(ask: Ask, person: Person, value: str = APPROVE_ONCE) -> AskAnswered:
 
 
 async def agents(stage: ReceiverStage) -> dict[str, AgentDefinition]:
-    return dict(await stage.receiver.commands.roster.agents())
+    return dict(await stage.receiver.commands.roster.current_definitions())
 
 
 async def told(stage: ReceiverStage, run_id: str) -> str:
@@ -218,7 +218,7 @@ async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStag
     assert (await agents(office))["coding"] == first
     assert "no such version" in (await say(office, "rollback coding 9")).notice
     assert "There is no agent nobody." in (await say(office, "versions nobody")).notice
-    entries = await office.receiver.commands.admin.log.newest_entries(limit=1)
+    entries = await office.receiver.commands.admin.audit_log.newest_entries(limit=1)
     assert [(one.action, one.subject) for one in entries] == [("agent_changed", "coding version 1")]
     assert "as its file says again" in (await say(office, "reset coding")).notice
     assert "already" in (await say(office, "reset coding")).notice

@@ -37,7 +37,7 @@ class GrowingSurface(FakeSurface):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def streams(self, address: Address) -> AnswerStreams | None:
+    async def find_streams(self, address: Address) -> AnswerStreams | None:
         return self
 
     async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:

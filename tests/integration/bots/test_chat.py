@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from bots.demo.mcp_notice_board import mcp_settings
+from bots.demo.mcp_notice_board import board_server_settings
 from bots.demo.scripted_model import serve_scenario
 from simulator.model.scenario import load_scenario
 from tests.integration.bots.terminal import play_in_terminal
@@ -15,7 +15,7 @@ _EDITOR = re.compile(r"\x1b\[\?2004[hl]\r?")
 
 
 async def chat(folder: Path, *turns: tuple[str, str]) -> tuple[str, int | None]:
-    (folder / "mcp.json").write_text(mcp_settings(folder / "board.txt"))
+    (folder / "mcp.json").write_text(board_server_settings(folder / "board.txt"))
     async with serve_scenario(load_scenario(STORY)) as script:
         own = {
             "THREADHAND_DATA_DIR": str(folder / "data"),

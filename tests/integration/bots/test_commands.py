@@ -12,7 +12,7 @@ from sqlalchemy import update
 from bots.bootstrap.background_jobs import delete_old_conversations
 from bots.inbound.access import AccessPolicy
 from bots.inbound.commands.conversation import format_usage
-from bots.inbound.commands.forget import NOT_HERE, NOT_YOURS, forget_thread
+from bots.inbound.commands.forget import NOT_HERE, NOT_YOURS, delete_conversation
 from bots.inbound.commands.table import COMMANDS
 from core.domain.approval import DENY
 from core.domain.audit import AuditEntry
@@ -196,7 +196,7 @@ async def carried_out_twice(
 ) -> str:
     """Sends a command, the key of which is not stored, then a request, and the command again. Returns the run of the
     request."""
-    claim, keys = stage.world.inbox.claim, ["c9"]
+    claim, keys = stage.world.inbox.claim_key, ["c9"]
 
     async def claim_later(key: str, *, act: AuditEntry | None = None) -> bool:
         if key in keys:
@@ -204,7 +204,7 @@ async def carried_out_twice(
             raise StorageUnavailable("the database is away")
         return await claim(key, act=act)
 
-    monkeypatch.setattr(stage.world.inbox, "claim", claim_later)
+    monkeypatch.setattr(stage.world.inbox, "claim_key", claim_later)
     sent_at = datetime.now(UTC)
     called = replace(command(name, "c9", argument=argument), sent_at=sent_at)
     with pytest.raises(StorageUnavailable):
@@ -315,7 +315,7 @@ class _Thread:
     async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         raise NotImplementedError
 
-    def sent_at(self, message_ref: str) -> datetime:
+    def parse_sent_at(self, message_ref: str) -> datetime:
         raise NotImplementedError
 
 
@@ -379,10 +379,10 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     mcp = await conversations.create(Address(platform="api", workspace_id="", channel_id="mcp", thread_key="session"))
 
     async def forget(thread_id: str) -> None:
-        await forget_thread(thread_id, stage.receiver.commands.erasure)
+        await delete_conversation(thread_id, stage.receiver.commands.erasure)
 
-    assert await conversations.inactive_thread_ids(datetime.now(UTC) - timedelta(days=1), limit=9) == ()
-    assert await conversations.inactive_thread_ids(datetime.now(UTC) + timedelta(days=1), limit=9) == (old,)
+    assert await conversations.unbind_inactive_threads(datetime.now(UTC) - timedelta(days=1), limit=9) == ()
+    assert await conversations.unbind_inactive_threads(datetime.now(UTC) + timedelta(days=1), limit=9) == (old,)
     past = datetime.now(UTC) - timedelta(days=31)
     aged = update(threads).values(last_activity_at=past)
     await stage.world.database.write(TEST, lambda c: c.execute(aged).close())
@@ -394,9 +394,9 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     assert await conversations.snapshot(mcp.thread_id) is not None
     # which its own host deletes, if it comes back
     month_ago = datetime.now(UTC) - timedelta(days=29)
-    assert mcp.thread_id not in await conversations.inactive_thread_ids(month_ago, limit=9)
+    assert mcp.thread_id not in await conversations.unbind_inactive_threads(month_ago, limit=9)
     today = datetime.now(UTC)
-    assert mcp.thread_id in await conversations.inactive_thread_ids(today, limit=9)
+    assert mcp.thread_id in await conversations.unbind_inactive_threads(today, limit=9)
 
 
 class ManyOld:
@@ -406,7 +406,7 @@ class ManyOld:
         self.broken = broken
         self.left = [*broken, "good"]
 
-    async def inactive_thread_ids(self, before: datetime, *, limit: int) -> tuple[str, ...]:
+    async def unbind_inactive_threads(self, before: datetime, *, limit: int) -> tuple[str, ...]:
         return tuple(self.left[:limit])
 
     async def forget(self, thread_id: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bots.settings import load_process_settings
-from bots.setup.doctor import find_late, run_checks
+from bots.setup.doctor import find_late_problems, run_checks
 from bots.setup.findings import Finding, print_findings
 from bots.setup.service_checks import DISCORD_PERMISSIONS
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
@@ -339,7 +339,7 @@ async def test_hostile_answers_are_no_reason_to_fail(services: Services) -> None
 async def test_a_program_that_has_started_is_told_what_will_fail(services: Services) -> None:
     async def late(**changes: str) -> tuple[str, ...]:
         await services.findings(is_offline=True, **changes)
-        return await find_late(load_process_settings(services.folder / ".env"))
+        return await find_late_problems(load_process_settings(services.folder / ".env"))
 
     assert await late() == ()
     assert services.model.requests == []

@@ -8,7 +8,7 @@ import yaml
 
 from bots.eval import runner
 from bots.eval.runner import EvalOptions, compare_results, evaluate, run_eval
-from bots.eval.task_from_thread import record_thread
+from bots.eval.task_from_thread import write_thread_as_task
 from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from simulator.threadbench.results import EvalResult
@@ -101,11 +101,11 @@ async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(tm
         stage.program.terminate()
         assert await stage.program.ended() == 0
         data = settings().model_copy(update={"data_dir": stage.program.folder / "data"})
-        folder = await record_thread(data, str(thread[0]), tmp_path / "tasks")
+        folder = await write_thread_as_task(data, str(thread[0]), tmp_path / "tasks")
         with pytest.raises(ConfigurationError, match="exists already"):
-            await record_thread(data, str(thread[0]), tmp_path / "tasks")
+            await write_thread_as_task(data, str(thread[0]), tmp_path / "tasks")
         with pytest.raises(ConfigurationError, match="no such thread"):
-            await record_thread(data, "unknown", tmp_path / "tasks")
+            await write_thread_as_task(data, "unknown", tmp_path / "tasks")
     task = yaml.safe_load((folder / "task.yaml").read_text())
     assert task["acts"][0]["say"].startswith("@agent ")
     assert {"posted": {"name": "lines.txt"}} in task["checks"]

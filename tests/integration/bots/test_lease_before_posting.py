@@ -120,7 +120,7 @@ async def test_a_run_lost_while_the_call_waits_for_its_turn_sends_no_request(
         match action:
             case "post":
                 with pytest.raises(LeaseLost):
-                    await poster.show(delivery, AnswerPart(markdown="Hi."))
+                    await poster.post_or_edit(delivery, AnswerPart(markdown="Hi."))
             case "upload":
                 with pytest.raises(LeaseLost):
                     await poster.send_file(delivery, hello)
@@ -142,5 +142,5 @@ async def test_a_run_lost_while_the_machine_was_suspended_is_not_posted(
         monkeypatch.setattr(time, "clock_gettime", lambda clock: awake(clock) + 3600)
         await poster.set_reaction(address.thread_key, "seen", is_patient=True)
         with pytest.raises(LeaseLost):
-            await poster.show(delivery, AnswerPart(markdown="Hi."))
+            await poster.post_or_edit(delivery, AnswerPart(markdown="Hi."))
         assert request_count() == 0

@@ -287,7 +287,7 @@ async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(ses
         other = new_worker_id()
         thread_id = await left(sessions, other)
         with alive(sessions.folder / other):
-            await sessions.delete_dead()
+            await sessions.delete_dead_sessions()
         for one in (foreign, longer, own, thread_id):
             assert await is_there(sessions, one)
     assert destroyed(sessions) == [own]
@@ -300,11 +300,11 @@ async def test_what_cannot_be_deleted_now_is_deleted_later(
     thread_id = await left(sessions, name)
     assert isinstance(sessions.sandboxes, Destroyed)
     sessions.sandboxes.is_away = True
-    await sessions.delete_dead()
+    await sessions.delete_dead_sessions()
     assert await is_there(sessions, thread_id)
     assert "was not deleted: away" in caplog.text
     sessions.sandboxes.is_away = False
-    await sessions.delete_dead()
+    await sessions.delete_dead_sessions()
     assert not await is_there(sessions, thread_id)
 
 

@@ -128,7 +128,7 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
 
 async def test_a_loop_that_is_held_up_is_seen() -> None:
     metrics = Metrics()
-    watch = asyncio.ensure_future(metrics.watch_loop())
+    watch = asyncio.ensure_future(metrics.measure_loop_lag())
     try:
         await until(lambda: sample(metrics, "loop_lag_seconds_count"))
     finally:

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from bots import modal_worker
-from bots.bootstrap.background_jobs import repeat
+from bots.bootstrap.background_jobs import repeat_job
 from bots.bootstrap.sandboxes import build_modal_plan
 from bots.demo.scripted_model import serve_scenario
 from bots.settings import Settings, load_settings
@@ -112,7 +112,7 @@ async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(postgresql
         await claims.heartbeat("other")
         lease = require(await claims.claim(receipt.run_id, "other"))
         beating = spawn(
-            repeat("beat", HEARTBEAT_SECONDS, partial(claims.heartbeat, "other")), name="the other worker's heart"
+            repeat_job("beat", HEARTBEAT_SECONDS, partial(claims.heartbeat, "other")), name="the other worker's heart"
         )
         async with asyncio.timeout(30):
             await modal_worker.execute_run(receipt.run_id, settings(postgresql_url, tmp_path))

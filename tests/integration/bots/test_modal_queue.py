@@ -144,8 +144,8 @@ async def test_a_function_takes_its_own_run_and_no_other() -> None:
     for run_id in ("other", "mine", "another"):
         await queue.put(run_id)
     async with asyncio.timeout(30):
-        assert await queue.claim() == "mine"
-    waiting = spawn(queue.claim(), name="claim")
+        assert await queue.get() == "mine"
+    waiting = spawn(queue.get(), name="claim")
     await asyncio.sleep(0)
     assert not waiting.done()
     await cancel(waiting)

@@ -114,7 +114,7 @@ async def test_of_a_long_slack_thread_the_first_and_the_newest_messages_are_read
         assert page.root.text == "the beginning"
         assert [one.text for one in page.messages] == [f"reply {n}" for n in range(1150, 1200)]
         assert (page.omitted, page.is_partial) == (1150, False)
-        oldest = app.thread_history.sent_at(page.messages[0].message_ref)
+        oldest = app.thread_history.parse_sent_at(page.messages[0].message_ref)
         further = await app.thread_history.read(address, before=oldest, limit=50)
         assert [one.text for one in further.messages] == [f"reply {n}" for n in range(1100, 1150)]
         assert further.omitted == 1100
@@ -178,6 +178,6 @@ async def test_a_long_discord_thread_says_what_is_left_out() -> None:
         assert page.root.text == "the beginning"
         assert [one.text for one in page.messages] == [f"reply {n}" for n in range(70, 120)]
         assert page.omitted == 71
-        oldest = app.thread_history.sent_at(page.messages[0].message_ref)
+        oldest = app.thread_history.parse_sent_at(page.messages[0].message_ref)
         further = await app.thread_history.read(address, before=oldest, limit=50)
         assert [one.text for one in further.messages] == [f"reply {n}" for n in range(20, 70)]

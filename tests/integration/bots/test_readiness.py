@@ -35,7 +35,7 @@ class Claims(RecordedClaims):
 
 
 class BrokenQueue(MemoryRunQueue):
-    async def claim(self) -> str:
+    async def get(self) -> str:
         raise RuntimeError("broken")
 
 

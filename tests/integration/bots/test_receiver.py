@@ -27,7 +27,7 @@ from tests.support.narrow import require
 async def test_a_mention_makes_a_run_and_wakes_worker_and_delivery(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(message())
     assert outcome.run_id is not None
-    assert await stage.receiver.queue.claim() == outcome.run_id
+    assert await stage.receiver.queue.get() == outcome.run_id
     assert stage.woken == [outcome.run_id]
 
 
@@ -233,7 +233,7 @@ ADMIN_HERE = AccessPolicy(channels=("C1",), users=("U1",), admins=("U1",))
 def reception_with(stage: ReceiverStage, policy: AccessPolicy) -> ActionReceiver:
     database = stage.world.database
     pairings = SqlPairings(database)
-    admin = AdminDeps(policy=policy, pairings=pairings, log=SqlAuditLog(database))
+    admin = AdminDeps(policy=policy, pairings=pairings, audit_log=SqlAuditLog(database))
     old = stage.receiver
     return replace(old, policy=policy, pairings=pairings, commands=replace(old.commands, admin=admin))
 

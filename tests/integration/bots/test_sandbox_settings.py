@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.sandboxes import SandboxDeps, build_modal_plan, build_prompt, build_sandboxes
+from bots.bootstrap.sandboxes import SandboxDeps, build_modal_plan, build_run_prompt, build_sandboxes
 from bots.settings import Settings, load_settings
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
@@ -25,7 +25,7 @@ from tests.requirements_of_the_machine import lacking
 def told_of(found: SandboxDeps) -> str:
     """Everything that the model is told of the sandbox."""
     address = Address(platform="api", workspace_id="api", channel_id="api", thread_key="a")
-    prompt = build_prompt(found, address, 10_000)
+    prompt = build_run_prompt(found, address, 10_000)
     return "\n".join((prompt.system, *prompt.state.values()))
 
 

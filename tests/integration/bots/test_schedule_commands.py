@@ -14,7 +14,7 @@ from bots.settings import Settings
 from bots.setup import hooks
 from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError
-from core.domain.schedules import DEFAULT_LIMITS, Schedule, ScheduleState, commands_about, parse_when
+from core.domain.schedules import DEFAULT_LIMITS, Schedule, ScheduleState, build_commands, parse_when
 from core.domain.threads import Person
 from storage.sql.stores.schedules import SqlSchedules
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command
@@ -73,7 +73,7 @@ async def test_an_admin_makes_a_hook_that_everybody_can_pause(stage: ReceiverSta
     assert (await say("hook incidents Find out why.", BOB)).notice != "address of incidents"
     made = await say("hook Incidents key=alert.id Find out why.")
     assert (made.notice, made.is_private) == ("address of incidents", True)
-    assert made.commands == commands_about("incidents")
+    assert made.commands == build_commands("incidents")
     hook = require(await store(stage).find("incidents"))
     assert (hook.task, hook.owner, hook.address.thread_key) == ("Find out why.", ALICE, "")
     assert (await say("hook incidents Something else.")).notice == told.NAME_TAKEN
@@ -84,7 +84,7 @@ async def test_an_admin_makes_a_hook_that_everybody_can_pause(stage: ReceiverSta
     assert "admin deletes it" in (await say("edit incidents", BOB)).notice
     await say("pause incidents", BOB)
     assert await state_of(stage, "incidents") == "paused"
-    assert (await say("resume incidents")).commands == commands_about("incidents")
+    assert (await say("resume incidents")).commands == build_commands("incidents")
     assert "runs now" in (await say("run incidents")).notice
     assert "beginning already" in (await say("run incidents")).notice
     await say("delete incidents")
@@ -105,7 +105,7 @@ async def test_whoever_arms_first_owns_it_and_nothing_else_arms_a_proposal(stage
     assert "nobody has armed it yet" in (await say("list")).notice
     done = await say(f"resume {schedule_id}", BOB)
     assert (done.notice.startswith("Scheduled: "), done.is_private) == (True, False)
-    assert done.commands == commands_about(schedule_id)
+    assert done.commands == build_commands(schedule_id)
     assert (await say(f"resume {schedule_id}")).notice == f"`{schedule_id}` is armed already."
     assert require(await store(stage).find(schedule_id)).owner == BOB
 
@@ -139,12 +139,12 @@ async def test_an_app_and_a_stranger_change_nothing(stage: ReceiverStage, say: W
 
 async def test_operators_make_list_try_and_remove_hooks(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, public_url="https://bot.example.com")
-    assert await hooks.describe_hooks(settings) == hooks.NONE
+    assert await hooks.list_hooks(settings) == hooks.NONE
     made = await hooks.add_hook(settings, "Incidents", "slack/T1/C1", "U1", "Find out why.")
     assert "https://bot.example.com/hooks/incidents" in made
     with pytest.raises(ConfigurationError, match="of that name already"):
         await hooks.add_hook(settings, "incidents", "slack/T1/C1", "U1", "Find out why.")
-    assert "incidents Find out why." in (await hooks.describe_hooks(settings)).replace("`", "")
+    assert "incidents Find out why." in (await hooks.list_hooks(settings)).replace("`", "")
     assert "begins its task" in await hooks.try_hook(settings, "incidents")
     with pytest.raises(ConfigurationError, match="beginning already"):
         await hooks.try_hook(settings, "incidents")

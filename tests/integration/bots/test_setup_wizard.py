@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bots.settings import VARIABLE_NAMES, load_settings
 from bots.settings import env_file as env
-from bots.setup.dialog import SHAPES, SLACK_CONFIGURATION_TOKEN, Choice, pick, recognise_keys
+from bots.setup.dialog import SHAPES, SLACK_CONFIGURATION_TOKEN, Choice, pick_choices, recognise_keys
 from bots.setup.directory import TEST_MESSAGE
 from bots.setup.wizard import run_from_file, run_wizard
 from bots.slack.install.manifest import build_manifest
@@ -407,9 +407,9 @@ def test_a_list_is_picked_from_by_number_name_or_id() -> None:
     rows = [Choice(f"C{n:06}", f"#room-{n} (Slack)") for n in range(30)]
     script = ["31", "room", "#room-7", "2, C0000ABC", ""]
     dialog = ScriptedDialog({"Rooms": script})
-    assert pick(dialog.say, dialog.ask, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000007"]
-    assert pick(dialog.say, dialog.ask, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000001", "C0000ABC"]
-    assert pick(dialog.say, dialog.ask, "Rooms", rows) == []
+    assert pick_choices(dialog.say, dialog.ask, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000007"]
+    assert pick_choices(dialog.say, dialog.ask, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000001", "C0000ABC"]
+    assert pick_choices(dialog.say, dialog.ask, "Rooms", rows) == []
     assert "and 10 more: type a part of the name" in dialog.text
     assert "31 is neither in the list nor an id." in dialog.said
     assert any(text.startswith("room fits several: ") for text in dialog.said)

@@ -17,8 +17,8 @@ WAITS = 'threadhand_rate_wait_seconds_count{call="chat.postMessage",platform="sl
 async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_url: str) -> None:
     both = settings(REDIS_URL=redis_url)
     async with open_messaging(both) as one, open_messaging(both) as other, open_messaging(settings()) as alone:
-        await one.rates.refuse([EDIT], seconds=70)
-        await until(lambda: other.rates.is_refused(EDIT))
+        await one.rates.record_refusal([EDIT], seconds=70)
+        await until(lambda: other.rates.is_blocked(EDIT))
         assert await other.rates.reserve(EDIT, wait_seconds_max=0) > 10
         assert await alone.rates.reserve(EDIT, wait_seconds_max=0) == 0
 

@@ -27,7 +27,7 @@ async def test_a_message_is_stored_while_every_delivery_waits_for_the_database(p
                 ]
                 while await other.fetchval(BLOCKED) < DELIVERY_TRANSACTIONS_MAX:
                     await asyncio.sleep(0.01)
-                assert not await stores.inbox.is_claimed("a message")
+                assert not await stores.inbox.is_key_claimed("a message")
                 assert not any(one.done() for one in waiting)
             assert await asyncio.gather(*waiting) == [False] * 30
     finally:

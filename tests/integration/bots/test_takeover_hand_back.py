@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from bots.bootstrap.program import run_program
-from bots.inbound.actions import decide
+from bots.inbound.actions import decide_action
 from bots.settings import Settings, load_settings
 from bots.web.links import SignedLinks
 from core.domain.approval import Approval, CallToApprove
@@ -22,7 +22,7 @@ from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
-from storage.sql.stores.talk import read_talk
+from storage.sql.stores.talk import read_participants
 from storage.sql.tables import pending_asks, thread_inputs
 from tests.integration.bots.receiver_stage import ALICE, HERE, message
 from tests.support.closing import close_after
@@ -39,7 +39,7 @@ async def waiting_for_a_person(folder: Path, asks: Open) -> str:
     database = await open_database(f"sqlite:///{folder}/threadhand.db")
     try:
         said = message("log in for me")
-        receipt = await SqlInbox(database).accept_action(said, partial(decide, said))
+        receipt = await SqlInbox(database).accept_action(said, partial(decide_action, said))
         lease = await SqlRunClaims(database).claim(receipt.run_id or "", "w1")
         assert lease is not None
         link = str(SignedLinks(SECRET.encode(), "http://here").takeover_url(lease.thread_id))
@@ -96,7 +96,7 @@ async def test_a_note_is_from_whoever_has_the_link_and_answers_only_its_own_ques
         author, text = (await database.read(lambda c: c.execute(newest).all()))[0]
         answered = select(pending_asks.c.state, pending_asks.c.answered_by_name)
         ((state, answered_by),) = await database.read(lambda c: c.execute(answered).all())
-        talk = await database.read(lambda c: read_talk(c, snapshot)) if snapshot else None
+        talk = await database.read(lambda c: read_participants(c, snapshot)) if snapshot else None
     assert (author, text.splitlines()[0]) == ("somebody with the link", "Approve")
     is_answered = asks == "takeover"
     assert (state, answered_by) == (("answered", author) if is_answered else ("open", None))

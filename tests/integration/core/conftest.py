@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from sqlalchemy import select
 
 from bots.inbound.actions import decide_message
-from core.agents.definition import KnownNames
+from core.agents.definition import ReferableNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.context.window import ContextPolicy
@@ -52,7 +52,7 @@ from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.knowledge import SqlKnowledge
-from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_claims import SqlRunClaims, SqlRunRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.usage import SqlLedger
@@ -153,7 +153,7 @@ class World:
     bench: Bench
     deps: RunDeps
     inbox: SqlInbox
-    stops: SqlStopRequests
+    stops: SqlRunRequests
     signals: MemoryStopSignals
     address: Address
     model: StreamedModel
@@ -285,7 +285,7 @@ def load_roster(
     database: Database, folder: Path | None = None, *, servers: frozenset[str] = frozenset(), **more: Any
 ) -> Roster:
     """The shipped agents and those of the folder, which may name any tool."""
-    known = KnownNames(tools=frozenset({*all_tools(), *Bench().toolbox().tools}), servers=servers)
+    known = ReferableNames(tools=frozenset({*all_tools(), *Bench().toolbox().tools}), servers=servers)
     files = AgentFiles(known=known, folder=folder)
     files.load()
     return Roster(files=files, versions=SqlAgentVersions(database), **more)
@@ -336,7 +336,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         bench=bench,
         deps=deps,
         inbox=SqlInbox(database),
-        stops=SqlStopRequests(database),
+        stops=SqlRunRequests(database),
         signals=signals,
         address=address,
         model=model,

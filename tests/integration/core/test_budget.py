@@ -15,7 +15,7 @@ from core.domain.ids import new_id
 from core.domain.threads import APP_PREFIX, Person, Usage
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.run import agent_config
-from core.run.agent_config import budget_left_text, load_agent_config
+from core.run.agent_config import describe_budget_left, load_agent_config
 from core.run.execute import execute
 from core.run.recorder import RunRecorder
 from core.tasks import StopSwitch
@@ -93,7 +93,7 @@ def test_over_http_nobody_is_sent_to_a_chat_command() -> None:
 
 
 def test_a_model_is_told_of_its_budget_in_tenths() -> None:
-    told = [budget_left_text(2.0, cents / 100) for cents in range(250)]
+    told = [describe_budget_left(2.0, cents / 100) for cents in range(250)]
     assert len(set(told)) == 11
     assert told[0] == "The run may cost 2.00 US dollars. All of it is left."
     assert told[100].endswith("At most 50% of it are left.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.inbound.actions import decide
+from bots.inbound.actions import decide_action
 from core.domain.actions import MessageDeleted, MessageEdited
 from core.domain.ids import new_id
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Person
@@ -42,7 +42,7 @@ class SlowSource:
     async def read_linked(self, *_arguments: object, **_others: object) -> dict[str, None]:
         return {}
 
-    def sent_at(self, message_ref: str) -> datetime:
+    def parse_sent_at(self, message_ref: str) -> datetime:
         raise ValueError(message_ref)
 
 
@@ -94,7 +94,7 @@ async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(world
         text="pay what Bob says",
         sent_at=now + timedelta(seconds=1),
     )
-    await world.inbox.accept_action(edit, partial(decide, edit))
+    await world.inbox.accept_action(edit, partial(decide_action, edit))
     source.go.set()
     await running
     read = said(world)
@@ -118,7 +118,7 @@ async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(wor
     deletion = MessageDeleted(
         address=world.address, dedupe_key=new_id(), message_ref="2", person=world.author, sent_at=datetime.now(UTC)
     )
-    await world.inbox.accept_action(deletion, partial(decide, deletion))
+    await world.inbox.accept_action(deletion, partial(decide_action, deletion))
     source.go.set()
     await running
     assert not [one for one in said(world) if "delete all mails" in one]

@@ -109,7 +109,7 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
     assert len(again) == len(last) + 2
     thread_id = stored[0].thread_id
     recent = await world.deps.stores.conversations.recent_messages(thread_id)
-    assert len(recent) < len(await world.deps.stores.conversations.all_messages(thread_id))
+    assert len(recent) < len(await world.deps.stores.conversations.llm_messages(thread_id))
 
 
 async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: World) -> None:
@@ -182,7 +182,7 @@ class Chat:
     async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         return {}
 
-    def sent_at(self, message_ref: str) -> datetime:
+    def parse_sent_at(self, message_ref: str) -> datetime:
         found = [one.sent_at for one in self.said if one.message_ref == message_ref]
         if not found:
             raise ValueError(message_ref)
@@ -226,10 +226,10 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
     address = Address(platform="api", workspace_id="", channel_id="", thread_key="t")
     limited = SurfaceRateLimited("later", retry_after_seconds=60)
     reader = BackgroundMessageReader({"api": Chat(error=limited)}, read_unread)
-    first = require(await reader.listen(address, [request]))
+    first = require(await reader.read(address, [request]))
     assert [one.text for one in first.page.messages] == ["event 0", "event 1", "event 2"]
     assert "could not be read just now" in first.note
-    again = require(await reader.listen(address, [replace(request, message_ref="r10")]))
+    again = require(await reader.read(address, [replace(request, message_ref="r10")]))
     assert (again.page.messages, again.note) == ((), "")
 
     class Part(Chat):
@@ -238,7 +238,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
         ) -> ChatPage:
             return ChatPage(messages=tuple(stored[:1]), omitted=7, is_partial=True)
 
-    partial = require(await BackgroundMessageReader({"api": Part()}, read_unread).listen(address, [request]))
+    partial = require(await BackgroundMessageReader({"api": Part()}, read_unread).read(address, [request]))
     assert [one.message_ref for one in partial.page.messages] == ["r0", "r1", "r2"]
     assert (partial.page.omitted, "only a part" in partial.note) == (5, True)
     # what a whole reading of the thread leaves out counts as read, too
@@ -249,7 +249,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
         ) -> ChatPage:
             return ChatPage(messages=tuple(stored[2:]), omitted=2)
 
-    whole = require(await BackgroundMessageReader({"api": Whole()}, read_unread).listen(address, [request]))
+    whole = require(await BackgroundMessageReader({"api": Whole()}, read_unread).read(address, [request]))
     assert ([one.message_ref for one in whole.page.messages], whole.read_refs) == (["r2"], ("r0", "r1", "r2"))
 
 

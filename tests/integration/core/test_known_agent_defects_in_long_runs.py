@@ -11,7 +11,7 @@ from core.domain.json import JsonObject
 from core.domain.threads import IncomingFile
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest, Sandbox
-from core.run.event_replay import follow
+from core.run.event_replay import follow_events
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
@@ -70,7 +70,7 @@ async def test_who_comes_late_to_a_long_run_gets_its_beginning(world: World) -> 
     assert len(stored) > 400
     read = [
         event
-        async for group in follow(
+        async for group in follow_events(
             run_id, None, conversations=world.deps.stores.conversations, bus=world.deps.messaging.bus
         )
         for event in group

@@ -10,7 +10,7 @@ import pytest
 
 from core.domain.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
 from core.domain.threads import Lease
-from core.run.event_replay import Recheck, follow
+from core.run.event_replay import Recheck, follow_events
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
@@ -39,7 +39,7 @@ class Reader:
     ) -> None:
         self.cursors: list[str] = []
         self._got = asyncio.Event()
-        self._stream = follow(
+        self._stream = follow_events(
             run_id, after, conversations=stores.conversations, bus=bus, recheck_seconds=recheck_seconds
         )
         self.task = spawn(self._read(), name="reader")
@@ -131,7 +131,9 @@ async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
 ) -> None:
     receipt = await stores.say("oops")
     run_id, recheck = receipt.run_id or "", Recheck()
-    stream = follow(run_id, None, conversations=stores.conversations, bus=bus, recheck_seconds=600, recheck=recheck)
+    stream = follow_events(
+        run_id, None, conversations=stores.conversations, bus=bus, recheck_seconds=600, recheck=recheck
+    )
     reading = spawn(anext(stream), name="reader")
     await until(lambda: run_id in bus._readers)
     assert await stores.stops.request_stop(run_id)  # no worker has begun it, so none tells of it

@@ -7,7 +7,7 @@ import pytest
 from core.domain.budget import PlannedCall, Reservation
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Lease, ThreadInput
-from core.run.event_replay import follow
+from core.run.event_replay import follow_events
 from core.run.worker import Worker
 from core.stores import JournalEntry
 from storage.memory.run_queue import MemoryRunQueue
@@ -54,7 +54,7 @@ async def test_a_write_that_was_stored_though_it_failed_is_there_once(world: Wor
     worker.start()
     await queue.put(run_id)
     async with asyncio.timeout(30):
-        async for _ in follow(run_id, None, conversations=conversations, bus=world.deps.messaging.bus):
+        async for _ in follow_events(run_id, None, conversations=conversations, bus=world.deps.messaging.bus):
             pass
     await worker.close()
     assert (await world.read_run(run_id)).status == "completed"

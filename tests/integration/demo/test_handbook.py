@@ -5,7 +5,7 @@ from pathlib import Path
 from pypdf import PdfReader
 
 from bots.demo.handbook_story import BONUS, BONUS_PLACE, PAGES, handbook_file
-from bots.demo.mcp_notice_board import mcp_settings, read_notices
+from bots.demo.mcp_notice_board import board_server_settings, read_notices
 from core.knowledge.parsing.parser_process import parse_document
 from core.mcp.settings import parse_servers
 from simulator.threadbench.files import build_pdf
@@ -30,6 +30,6 @@ def test_a_strict_reader_finds_nothing_wrong_with_the_handbook(tmp_path: Path) -
 
 
 def test_every_tool_of_the_board_needs_a_yes(tmp_path: Path) -> None:
-    (server,) = parse_servers(mcp_settings(tmp_path / "board"), {})
+    (server,) = parse_servers(board_server_settings(tmp_path / "board"), {})
     assert (server.name, server.needs_approval) == ("board", ("*",))
     assert read_notices(tmp_path / "board") == []

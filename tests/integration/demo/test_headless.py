@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from bots.demo import handbook_story
-from bots.demo.environment import load_story, start_demo
+from bots.demo.environment import load_default_scenario, start_demo
 from bots.demo.scripted_model import serve_scenario
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import load_settings
@@ -154,7 +154,7 @@ def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path
 
 
 async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) -> None:
-    async with serve_scenario(load_story()) as model:
+    async with serve_scenario(load_default_scenario()) as model:
         settings = {
             "THREADHAND_MODEL": "openai/some-model",
             "THREADHAND_LLM_BASE_URL": model.base_url,

@@ -38,7 +38,7 @@ async def test_own_words_at_the_question_get_the_report(demo: DemoEnvironment) -
     await watch.wait_for_question("Markdown")
     channel = first_channel(demo.slack.view())
     await demo.slack.say("alice", channel, "as a poem, please", thread_id=watch.thread_id)
-    await watch.until(lambda: any(one.name == "report.md" for one in files_of_agent(watch)), "the report arrives")
+    await watch.wait_until(lambda: any(one.name == "report.md" for one in files_of_agent(watch)), "the report arrives")
     assert any("can't follow your own words" in text for text in watch.bot_texts(except_id=""))
 
 
@@ -50,7 +50,7 @@ async def test_a_reason_for_a_no_is_taken(demo: DemoEnvironment, answer: str) ->
     await demo.discord.press("bob", watch.thread_id, question.message_id, button.control_id)
     (form,) = await until(lambda: demo.discord.view().forms)
     await demo.discord.submit("bob", form.form_id, {form.fields[0].field_id: "it is too early"})
-    await watch.until(
+    await watch.wait_until(
         lambda: any(answer in text for text in watch.bot_texts(except_id="")), "the answer takes the reason"
     )
     assert read_notices(demo.board) == []

@@ -80,7 +80,7 @@ class Stage:
 
     async def save(self, worker: ModalSandboxProvider) -> None:
         """Lets go of the thread's sandbox, and waits until its files are saved."""
-        worker.end_hold("thread")
+        worker.release("thread")
         await worker.wait_for_saves()
 
     async def end_sandbox(self, result: api_pb2.GenericResult = OUT_OF_MEMORY, *, waits_for_end: bool = True) -> None:

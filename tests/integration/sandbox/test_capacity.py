@@ -32,16 +32,16 @@ def running(jails: LocalSandboxProvider) -> set[str]:
 async def test_the_longest_idle_sandbox_makes_room_and_keeps_its_files(two: LocalSandboxProvider) -> None:
     first = await two.open("first", fence=1)
     await first.files.write("kept", pieces(b"x"))
-    two.end_hold("first")
+    two.release("first")
     await two.open("second", fence=1)
-    two.end_hold("second")
+    two.release("second")
     await run(await two.open("first", fence=2), "true")
-    two.end_hold("first")
+    two.release("first")
     await two.open("third", fence=1)
     assert running(two) == {"first", "third"}
-    two.end_hold("third")
+    two.release("third")
     await two.open("second", fence=2)
-    two.end_hold("second")
+    two.release("second")
     again = await two.open("first", fence=3)
     assert await content(again, "kept") == b"x"
 
@@ -53,7 +53,7 @@ async def test_the_sandbox_of_a_run_is_never_taken(two: LocalSandboxProvider) ->
         await two.open("third", fence=1)
     assert running(two) == {"first", "second"}
     assert (two.occupancy().running, two.occupancy().most, two.occupancy().waiting) == (2, 2, 1)
-    two.end_hold("second")
+    two.release("second")
     await two.open("third", fence=1)
     assert running(two) == {"first", "third"}
     assert two.occupancy().waiting == 0
@@ -61,10 +61,10 @@ async def test_the_sandbox_of_a_run_is_never_taken(two: LocalSandboxProvider) ->
 
 async def test_a_sandbox_that_works_in_the_background_of_a_call_is_not_idle(two: LocalSandboxProvider) -> None:
     first = await two.open("first", fence=1)
-    two.end_hold("first")
+    two.release("first")
     reading = asyncio.ensure_future(run(first, "read line"))
     await two.open("second", fence=1)
-    two.end_hold("second")
+    two.release("second")
     await two.open("third", fence=1)
     assert running(two) == {"first", "third"}
     await first.shell.type_text("main", "\n")
@@ -84,13 +84,13 @@ async def test_a_run_without_a_sandbox_waits_and_says_so(two: LocalSandboxProvid
     await two.open("second", fence=1)
     log = Log()
     third = ThreadSandbox(two, "third", 1, log, bind=lambda sandbox_id: None)
-    waiting = asyncio.ensure_future(third.sandbox())
+    waiting = asyncio.ensure_future(third.open())
     async with asyncio.timeout(30):
         await until(lambda: log.events)
         assert log.events == [
             ActivityChanged(text="Waiting for a sandbox. All 2 sandboxes of this machine are in use.")
         ]
-        two.end_hold("first")
+        two.release("first")
         await waiting
     assert running(two) == {"second", "third"}
 
@@ -106,8 +106,8 @@ class SlowStart:
         await self.may_start.wait()
         return await self._provider.open(thread_id, fence=fence)
 
-    def end_hold(self, thread_id: str) -> None:
-        self._provider.end_hold(thread_id)
+    def release(self, thread_id: str) -> None:
+        self._provider.release(thread_id)
 
     async def destroy(self, thread_id: str) -> None:
         await self._provider.destroy(thread_id)
@@ -117,7 +117,7 @@ async def test_a_slow_start_is_said_once(two: LocalSandboxProvider, monkeypatch:
     monkeypatch.setattr(thread_sandbox, "TOLD_AFTER_SECONDS", 0.0)
     slow, log = SlowStart(two), Log()
     mine = ThreadSandbox(slow, "first", 1, log, bind=lambda sandbox_id: None)
-    waiting = asyncio.ensure_future(mine.sandbox())
+    waiting = asyncio.ensure_future(mine.open())
     async with asyncio.timeout(30):
         await until(lambda: log.events)
         assert log.events == [ActivityChanged(text="Starting a sandbox")]

@@ -150,7 +150,7 @@ async def test_a_container_that_is_opened_while_it_is_about_to_be_stopped_goes_o
         stage.minutes = 60
         await stage.provider.open("thread", fence=1)
         stage.minutes = 90
-        async with stage.provider._machines.hold_stopped("thread"):
+        async with stage.provider._machines.keep_stopped("thread"):
             opening = spawn(stage.provider.open("thread", fence=2), name="open")
             await asyncio.sleep(0)  # its turn comes first
             stopping = spawn(stage.provider.lifecycle.run_once(), name="stop")

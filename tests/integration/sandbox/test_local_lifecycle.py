@@ -50,7 +50,7 @@ async def test_one_that_works_is_never_stopped_nor_one_just_used() -> None:
 async def test_one_that_is_opened_while_it_is_about_to_be_stopped_goes_on() -> None:
     async with a_day() as day:
         await day.jails.open("thread", fence=1)
-        async with day.jails._machines.hold_stopped("thread"):
+        async with day.jails._machines.keep_stopped("thread"):
             opening = spawn(day.jails.open("thread", fence=2), name="open")
             await asyncio.sleep(0)  # its turn comes first
             stopping = spawn(day.passes(16), name="stop")

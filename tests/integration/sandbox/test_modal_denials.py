@@ -124,10 +124,10 @@ class Overtaken(MemorySandboxRecords):
         await self._overtake()
         return found
 
-    async def of_provider(
+    async def list_unused(
         self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
-        found = await super().of_provider(provider, states=states, unused_since=unused_since)
+        found = await super().list_unused(provider, states=states, unused_since=unused_since)
         await self._overtake()
         return found
 
@@ -157,7 +157,7 @@ async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped(sta
     leaving, other = (stage.worker() for _ in range(2))
     sandbox = await leaving.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"saved"))
-    leaving.end_hold("thread")
+    leaving.release("thread")
     await sandbox.files.write("file", pieces(b"as it was stopped"))
     records.meanwhile = leaving.close
     again = await other.open("thread", fence=2)

@@ -13,7 +13,7 @@ from grpclib import Status
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import IncomingFile, Person, ThreadInput
 from core.ports import Sandbox
-from core.run.input_reader import Uploads, prepare_user_messages
+from core.run.input_reader import AttachmentDownloads, prepare_user_messages
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
@@ -177,7 +177,9 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
         sent_at=datetime.now(UTC),
     )
     attached = Attached(worker)
-    uploads = Uploads(sources={"slack": attached}, platform="slack", bytes_max=100, is_named=lambda _path: True)
+    uploads = AttachmentDownloads(
+        sources={"slack": attached}, platform="slack", bytes_max=100, is_named=lambda _path: True
+    )
     (message,) = await prepare_user_messages(one, "run", attached, set(), uploads)
     describe_sdk_error = str(message.content)
     assert "have expired" in describe_sdk_error

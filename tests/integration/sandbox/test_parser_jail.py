@@ -15,8 +15,8 @@ import pytest
 
 from core.domain.errors import DocumentError
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parser_process import confine_children, run_in_child
-from core.web_access.pictures import prepare_for_model
+from core.knowledge.parsing.parser_process import run_in_child, set_child_confinement
+from core.web_access.pictures import prepare_picture
 from sandbox.local.jail_requirements import MissingRequirement
 from sandbox.local.parser_jail import ParserJail, require_parser_jail
 from sandbox.local.process_table import child_pids, is_alive
@@ -35,9 +35,9 @@ def jail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ParserJail]:
         found = require_parser_jail(tmp_path_factory.mktemp("data") / "sandboxes" / "programs")
     except MissingRequirement as missing:
         lacking("jail", str(missing))
-    confine_children(found.confine)
+    set_child_confinement(found.confine)
     yield found
-    confine_children(None)
+    set_child_confinement(None)
 
 
 ATTACK = """
@@ -79,9 +79,9 @@ def test_a_parser_that_was_taken_over_finds_nothing(
 async def test_documents_and_pictures_are_read_there(jail: ParserJail) -> None:
     document = await parsed(made_files.pdf(["Hello from a page"]), "a.pdf")
     assert "Hello from a page" in document.pages[0].text
-    picture = await prepare_for_model(noise((300, 200)), name="a.png")
+    picture = await prepare_picture(noise((300, 200)), name="a.png")
     assert (picture.width, picture.height) == (300, 200)
-    photo = await prepare_for_model(heic(), name="a.heic")
+    photo = await prepare_picture(heic(), name="a.heic")
     assert (photo.width, photo.height) == (48, 64)
     with pytest.raises(DocumentError, match="takes too long"):
         await parsed(made_files.pdf(["word " * 500] * 4_000), "slow.pdf", cpu_seconds_max=1)

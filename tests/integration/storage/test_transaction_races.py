@@ -191,7 +191,7 @@ async def test_feedback_on_a_conversation_that_is_forgotten_goes_with_it(stores:
 async def test_a_conversation_that_is_written_to_is_not_inactive(stores: Stores) -> None:
     lease, _ = await stores.asked()
     later = datetime.now(UTC) + timedelta(hours=1)
-    find = partial(stores.conversations.inactive_thread_ids, later, limit=9)
+    find = partial(stores.conversations.unbind_inactive_threads, later, limit=9)
     async with played_at("UPDATE pending_ask", stores.database, find) as finding:
         receipt = await stores.say("a")
     assert finding[0].result() == ()
@@ -215,5 +215,5 @@ async def test_what_a_run_takes_up_while_its_author_is_forgotten_is_removed(stor
     async with played_at("DELETE FROM thread_input", stores.database, take):
         counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
     assert counts.messages == 1
-    (kept,) = await stores.conversations.all_messages(lease.thread_id)
+    (kept,) = await stores.conversations.llm_messages(lease.thread_id)
     assert "secret" not in str(kept.content)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from bots.bootstrap.background_jobs import delete_all, repeat
+from bots.bootstrap.background_jobs import delete_in_batches, repeat_job
 from core.domain.errors import StorageUnavailable
 from core.tasks import cancel, spawn
 
@@ -36,7 +36,7 @@ class Log:
 
 async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
     log = Log(old=25)
-    await delete_all(partial(log.sweep, older_than_days=30))
+    await delete_in_batches(partial(log.sweep, older_than_days=30))
     assert (log.old, log.asked_for) == (0, [30] * 4)
 
 
@@ -44,7 +44,7 @@ async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
 async def test_an_error_ends_no_job(caplog: pytest.LogCaptureFixture, error: Exception) -> None:
     log = Log(old=25, is_away=True, error=error)
     with caplog.at_level(logging.WARNING):
-        chore = spawn(repeat("the sweep", 3600, partial(log.sweep, older_than_days=30)), name="sweeper")
+        chore = spawn(repeat_job("the sweep", 3600, partial(log.sweep, older_than_days=30)), name="sweeper")
         try:
             await asyncio.wait_for(log.answered.wait(), 30)
             await asyncio.sleep(0)

@@ -25,7 +25,7 @@ def wait_for_an_earlier_event() -> Wait:
     order, is_over = ThreadOrder(), asyncio.Event()
 
     async def place(act: Callable[[Callable[[], Awaitable[None]]], Awaitable[object]]) -> None:
-        async with order.place({"channel": "C1", "ts": "1.1"}) as turn:
+        async with order.in_order({"channel": "C1", "ts": "1.1"}) as turn:
             await act(turn)
 
     earlier = asyncio.ensure_future(place(lambda _turn: is_over.wait()))

@@ -107,7 +107,7 @@ def test_a_command_is_the_whole_message(text: str, command: tuple[str, str] | No
 )
 def test_a_command_of_the_wrong_form_is_no_request(text: str) -> None:
     name, argument = parse_command(text) or ("", "")
-    assert COMMANDS[name].read(argument.split()) is None
+    assert COMMANDS[name].match_words(argument.split()) is None
     assert parse_command(text, may_be_wrong=False) is None
 
 
@@ -164,12 +164,12 @@ def test_slack_takes_the_hint_which_names_no_command_of_admins() -> None:
 )
 def test_what_only_admins_may_write(text: str, is_for_admins: bool) -> None:
     name, *words = text.split()
-    form = COMMANDS[name].read(words)
+    form = COMMANDS[name].match_words(words)
     assert form is not None
     assert form[0].is_for_admins is is_for_admins
 
 
 def test_a_command_that_means_nothing_by_itself_has_an_option_that_must_be_filled_in() -> None:
-    needy = [command for command in COMMANDS.values() if command.read([]) is None]
+    needy = [command for command in COMMANDS.values() if command.match_words([]) is None]
     assert [command.name for command in needy] == ["agents", "pair", "unpair", "mcp"]
     assert all(any(option.is_required for option in command.options) for command in needy)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.inbound.hook_calls import BadBody, HookCall, is_signed, make_secret, read_call
+from bots.inbound.hook_calls import HookCall, MalformedHookBody, derive_hook_secret, is_authentic, parse_hook_call
 
-SECRET = make_secret(b"key", "incidents", "n1")
+SECRET = derive_hook_secret(b"key", "incidents", "n1")
 BODY = b'{"title": "Disk full"}'
 NOW = 1_800_000_000.0
 JSON = {"content-type": "application/json"}
@@ -34,7 +34,7 @@ def standard(sent_at: float = NOW, *, secret: str = SECRET, call_id: str = "msg_
     }
 
 
-OTHER = make_secret(b"key", "incidents", "n2")
+OTHER = derive_hook_secret(b"key", "incidents", "n2")
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,20 @@ OTHER = make_secret(b"key", "incidents", "n2")
     ],
 )
 def test_only_who_knows_the_secret_calls(headers: dict[str, str], given: str, is_right: bool) -> None:
-    assert is_signed(SECRET, headers, BODY, given=given, now=NOW) is is_right
+    assert is_authentic(SECRET, headers, BODY, url_secret=given, now=NOW) is is_right
 
 
 def test_a_secret_fits_into_an_address_and_is_the_hooks_own() -> None:
     assert SECRET.removeprefix("whsec_").isalnum()
-    assert len({SECRET, OTHER, make_secret(b"key", "other", "n1"), make_secret(b"other", "incidents", "n1")}) == 4
+    assert (
+        len({SECRET, OTHER, derive_hook_secret(b"key", "other", "n1"), derive_hook_secret(b"other", "incidents", "n1")})
+        == 4
+    )
 
 
 def call(content: Any, *, task: str = "Look", group_path: str = "", **headers: str) -> HookCall:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return read_call(JSON | named, json.dumps(content).encode(), task=task, group_path=group_path)
+    return parse_hook_call(JSON | named, json.dumps(content).encode(), task=task, group_path=group_path)
 
 
 GITHUB = {"action": "opened", "repository": {"full_name": "acme/site"}, "issue": {"number": 7, "title": "It breaks"}}
@@ -146,15 +149,15 @@ def test_comments_go_to_the_thread_of_what_they_are_about() -> None:
 
 def test_a_form_has_its_body_in_a_field() -> None:
     form = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-    assert read_call(form, b"payload=%7B%22text%22%3A%22Hi%22%7D", task="Look", group_path="").title == "Hi"
-    plain = read_call({"content-type": "text/plain"}, b"Disk full\nnow", task="Look", group_path="")
+    assert parse_hook_call(form, b"payload=%7B%22text%22%3A%22Hi%22%7D", task="Look", group_path="").title == "Hi"
+    plain = parse_hook_call({"content-type": "text/plain"}, b"Disk full\nnow", task="Look", group_path="")
     assert (plain.title, plain.text) == ("Disk full now", "Disk full\nnow")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"9" * 5_000, b"\xff"])
 def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
-    with pytest.raises(BadBody):
-        read_call(JSON, body, task="Look", group_path="")
+    with pytest.raises(MalformedHookBody):
+        parse_hook_call(JSON, body, task="Look", group_path="")
 
 
 def test_a_long_body_is_cut_and_says_so() -> None:
@@ -192,4 +195,4 @@ VALUES = st.recursive(
 )
 def test_whatever_is_sent_can_be_read(content: Any, header: str, path: str) -> None:
     body = json.dumps(content).encode()
-    read_call(JSON | {header: "issues"}, body, task=f"{{{path}}} {{title}}", group_path=path)
+    parse_hook_call(JSON | {header: "issues"}, body, task=f"{{{path}}} {{title}}", group_path=path)

@@ -44,7 +44,7 @@ class Day:
         self.slept.append(seconds)
         if self.refuses:
             first, *self.refuses = self.refuses
-            await self.budget.refuse([POST], seconds=seconds + first)
+            await self.budget.record_refusal([POST], seconds=seconds + first)
         self.now += seconds + self.freezes
         self.freezes = 0.0
 
@@ -114,7 +114,7 @@ async def test_a_process_that_stood_still_looks_before_it_posts(freezes: float, 
 async def test_a_platform_that_says_for_ever_is_not_believed() -> None:
     day = Day()
     limiter = day.limiter()
-    await limiter.refuse([EDIT], seconds=float("inf"))
+    await limiter.record_refusal([EDIT], seconds=float("inf"))
     with pytest.raises(SurfaceRateLimited) as limited:
         await limiter.admit([EDIT], wait_seconds_max=30)
     assert limited.value.retry_after_seconds <= 3600

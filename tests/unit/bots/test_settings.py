@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, load_settings, secret_values, with_changes
+from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, load_settings, settings_secrets, with_changes
 from core.domain.budget import NO_LIMIT, Limit
 from core.domain.errors import ConfigurationError
 
@@ -106,7 +106,7 @@ def test_secrets_do_not_show() -> None:
     }
     settings = load_settings(environ, None)
     assert "hidden" not in f"{settings!r} {settings}"
-    assert {"xoxb-hidden", "hidden-api", "sk-hidden"} <= set(secret_values(settings))
+    assert {"xoxb-hidden", "hidden-api", "sk-hidden"} <= set(settings_secrets(settings))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from bots.bootstrap.web_access import build_web_services
-from bots.settings import load_settings, secret_values
+from bots.settings import load_settings, settings_secrets
 from core.domain.errors import ConfigurationError
 
 PLAIN = {"THREADHAND_DATA_DIR": "/nowhere"}
@@ -31,6 +31,6 @@ def test_a_domain_for_ports_is_a_name(text: str) -> None:
 def test_every_key_is_a_secret() -> None:
     names = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_API_KEY", "CLOUDFLARE_API_TOKEN")
     settings = load_settings({**PLAIN, **{f"THREADHAND_{name}": f"secret-{name}" for name in names}}, None)
-    assert {f"secret-{name}" for name in names} <= set(secret_values(settings))
+    assert {f"secret-{name}" for name in names} <= set(settings_secrets(settings))
     shown = repr(settings) + repr(build_web_services(settings))
     assert "secret-" not in shown

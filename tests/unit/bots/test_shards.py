@@ -26,6 +26,6 @@ def test_what_is_no_division_is_refused_with_its_remedy(text: str) -> None:
 def test_every_guild_is_on_exactly_one_shard() -> None:
     halves = [parse_shards("0-3/8"), parse_shards("4-7/8")]
     for guild_id in (0, 81384788765712384, 197038439483310086, (1 << 64) - 1):
-        assert [one.has(guild_id) for one in halves].count(True) == 1
-    assert halves[0].has(0)
+        assert [one.receives_guild(guild_id) for one in halves].count(True) == 1
+    assert halves[0].receives_guild(0)
     assert halves[0].numbers == [0, 1, 2, 3]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bots.inbound.actions import decide_message
-from bots.inbound.commands.commands_in_words import calls_by_name
+from bots.inbound.commands.commands_in_words import calls_agent_by_name
 from core.domain.actions import IncomingMessage
 from core.domain.threads import (
     Accept,
@@ -60,7 +60,7 @@ def said(text: str, by: str = "alice", **flags: Any) -> IncomingMessage:
         text=text,
         sent_at=NOON + timedelta(minutes=1),
         is_addressed=flags.pop("is_addressed", False),
-        is_by_name=calls_by_name(text, "threadhand"),
+        is_by_name=calls_agent_by_name(text, "threadhand"),
         **flags,
     )
 

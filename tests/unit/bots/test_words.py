@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.inbound.commands.commands_in_words import calls_by_name, read_word
+from bots.inbound.commands.commands_in_words import calls_agent_by_name, read_yes_no_stop
 
 YES = """
 yes | Yes! | yes please | OK. | go ahead | ja | Klar! | oui | d’accord | sí | sim | はい。 | 好的
@@ -35,7 +35,7 @@ def phrases(text: str) -> list[str]:
     ],
 )
 def test_a_word_is_the_whole_message(text: str, word: str | None) -> None:
-    assert read_word(text) == word
+    assert read_yes_no_stop(text) == word
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_a_word_is_the_whole_message(text: str, word: str | None) -> None:
     ],
 )
 def test_the_name_calls_the_agent_at_the_beginning_and_at_the_end(text: str, *, is_call: bool) -> None:
-    assert calls_by_name(text, "Threadhand") is is_call
-    assert not calls_by_name(text, "")
+    assert calls_agent_by_name(text, "Threadhand") is is_call
+    assert not calls_agent_by_name(text, "")

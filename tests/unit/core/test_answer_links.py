@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from core.context.message_text import link_rule
+from core.context.message_text import build_link_rule
 from core.domain.answer_links import LinkGate, LinkRule, hide_links, hide_links_of_reply, shows_link, written_addresses
 from core.domain.call_targets import parse_names
 from core.domain.messages import Message, MessageType
@@ -237,7 +237,7 @@ def test_the_attached_addresses_and_the_options_of_a_reply_count_too() -> None:
 def test_an_address_counts_as_given_where_the_model_could_not_write_it(
     kind: MessageType, origins: tuple[Origin, ...], is_link: bool
 ) -> None:
-    rule = link_rule([message(kind, f"It is {EVIL}.", *origins)], sources(PAGE))
+    rule = build_link_rule([message(kind, f"It is {EVIL}.", *origins)], sources(PAGE))
     assert rule.allows_link(EVIL) is is_link
     assert not rule.allows_link(f"{EVIL}s")
 
@@ -246,9 +246,9 @@ def test_an_echo_of_what_the_model_wrote_does_not_count_as_given() -> None:
     call = {"name": "web_search", "arguments": json.dumps({"query": EVIL})}
     asked = replace(message("assistant", ""), content={"role": "assistant", "tool_calls": [{"function": call}]})
     found = message("tool", f'{{"query": "{EVIL}", "results": ["https://new.example/a"]}}', ("search", ""))
-    assert not link_rule([asked, found], sources(PAGE)).allows_link(EVIL)
-    assert link_rule([asked, found], sources(PAGE)).allows_link("https://new.example/a")
-    assert link_rule([found, asked, found], sources(PAGE)).allows_link(EVIL)
+    assert not build_link_rule([asked, found], sources(PAGE)).allows_link(EVIL)
+    assert build_link_rule([asked, found], sources(PAGE)).allows_link("https://new.example/a")
+    assert build_link_rule([found, asked, found], sources(PAGE)).allows_link(EVIL)
 
 
 def message(kind: MessageType, text: str, *origins: Origin) -> Message:

@@ -24,8 +24,8 @@ from core.domain.approval import (
     ONE_BY_ONE,
     Approval,
     CallToApprove,
-    always_granted,
-    draw_visibly,
+    escape_invisible,
+    grants_of_always,
     is_allowed,
     is_denied,
     needs_question,
@@ -96,7 +96,7 @@ def test_a_long_value_is_whole_in_the_file_and_the_card_says_what_follows_its_cu
 def test_what_cannot_be_seen_is_drawn() -> None:
     hidden = "pay\u202e\u200b\u2066\u00ad\u3164\ufe0f\U000e0041\u2028\x1b\xa0me"
     drawn = r"pay\u202e\u200b\u2066\u00ad\u3164\ufe0f\U000e0041\u2028\u001b\u00a0me"
-    assert draw_visibly(hidden) == drawn
+    assert escape_invisible(hidden) == drawn
     assert drawn in approval(call(text=hidden)).card
     asked = replace(call(text="x"), headline="Deploy \u202egpj.exe")
     assert "\u202e" not in approval(asked).card
@@ -116,7 +116,7 @@ def test_every_value_is_on_the_card_or_in_the_file_that_it_names(arguments: list
         for value in one.arguments.values():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             lines = text.split("\n") if asked.file_text else [text.replace("`", "\\u0060")]
-            assert all(draw_visibly(line) in where for line in lines)
+            assert all(escape_invisible(line) in where for line in lines)
     assert asked.file_text == "" or f"`{asked.file_name}`" in asked.card
 
 
@@ -150,18 +150,18 @@ def test_an_approval_is_bound_to_the_exact_call() -> None:
 
 
 def test_always_is_bound_to_the_tool_and_its_target() -> None:
-    granted = always_granted(answered(approval(call(to="bob", text="hello")), APPROVE_ALWAYS))
+    granted = grants_of_always(answered(approval(call(to="bob", text="hello")), APPROVE_ALWAYS))
     assert call(to="bob", text="other words").grant in granted
     assert call(to="eve", text="hello").grant not in granted
     assert call(to="bob", text="hello", cc="eve").grant not in granted
     assert replace(call(to="bob", text="hello"), tool="delete").grant not in granted
-    assert always_granted(answered(approval(call(to="bob")), APPROVE_ONCE)) == frozenset()
+    assert grants_of_always(answered(approval(call(to="bob")), APPROVE_ONCE)) == frozenset()
 
 
 def test_without_a_target_always_means_exactly_this_call() -> None:
     """A shell command, or SQL in an argument that is called text."""
     for name in ("command", "text"):
-        granted = always_granted(answered(approval(call(**{name: "ls"})), APPROVE_ALWAYS))
+        granted = grants_of_always(answered(approval(call(**{name: "ls"})), APPROVE_ALWAYS))
         assert call(**{name: "ls"}).grant in granted
         assert call(**{name: "rm -r ."}).grant not in granted
 
@@ -191,7 +191,7 @@ def test_without_a_target_always_means_exactly_this_call() -> None:
 def test_always_frees_no_argument_that_may_be_the_target(seen: Any, other: Any) -> None:
     asked = approval(call(**seen))
     assert "may differ" not in asked.card
-    granted = always_granted(answered(asked, APPROVE_ALWAYS))
+    granted = grants_of_always(answered(asked, APPROVE_ALWAYS))
     assert call(**seen).grant in granted
     assert call(**other).grant not in granted
 
@@ -217,7 +217,7 @@ def test_an_answer_for_one_call_asks_about_each_of_several() -> None:
         assert not is_allowed(ask)
         assert not is_denied(ask)
         assert needs_question(ask, "t1", 0)
-        assert always_granted(ask) == frozenset()
+        assert grants_of_always(ask) == frozenset()
     ask = answered(both, APPROVE_ALL)
     assert is_allowed(ask)
     assert not needs_question(ask, "t1", 1)
@@ -227,5 +227,5 @@ def test_an_answer_for_one_call_asks_about_each_of_several() -> None:
 def test_an_answer_that_an_earlier_version_stored_approves_nothing() -> None:
     ask = replace(answered(approval(call(to="bob")), APPROVE_ALWAYS), subject="t1 send")
     assert refusal_reason(ask, "t1", call(to="bob")) == NOBODY_APPROVED
-    assert always_granted(ask) == frozenset()
+    assert grants_of_always(ask) == frozenset()
     assert needs_question(ask, "t1", 0)

@@ -9,27 +9,34 @@ from pydantic import JsonValue
 
 from bots.slack.render.mrkdwn import mrkdwn_to_text
 from core.context.message_text import sources_of_message
-from core.context.summary import omission_note
+from core.context.summary import build_omission_note
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, Approval, CallToApprove
 from core.domain.call_consent import (
     ALLOW,
     OPEN_PAGE,
     STAYS,
     Allow,
-    Ask,
+    AskUsers,
     Reach,
     ReachKind,
     Refuse,
     Verdict,
-    cause_of,
-    judge,
+    explain_consent,
     judge_call,
+    judge_target,
 )
-from core.domain.call_targets import addresses_of, find_addresses, normalize_address, parse_names, targets_of, value_of
+from core.domain.call_targets import (
+    find_addresses,
+    find_argument_addresses,
+    find_targets,
+    normalize_address,
+    normalize_target,
+    parse_names,
+)
 from core.domain.json import JsonObject
 from core.domain.messages import Message, MessageType
-from core.domain.network import ANY_HOST, NetworkLimits, limit_network, opened_hosts
-from core.domain.outside_text import mentioned_name
+from core.domain.network import ANY_HOST, NetworkLimits, hosts_opened_by, limit_network
+from core.domain.outside_text import separate_address_marks
 from core.domain.sources import (
     NO_SOURCES,
     SOURCES_MAX,
@@ -40,7 +47,7 @@ from core.domain.sources import (
     dump_sources,
     join_sources,
     parse_sources,
-    read_now,
+    sources_read_now,
 )
 from core.tools.browser.action import reach_of_address
 from core.tools.browser.interaction import browser_click_element, browser_input_text
@@ -69,7 +76,7 @@ class Case:
     target: str
     read: tuple[Origin, ...] = (PERSON, HOWTO)
     offered: tuple[str, ...] = ()
-    verdict: type[Allow | Ask | Refuse] = Ask
+    verdict: type[Allow | AskUsers | Refuse] = AskUsers
 
 
 PAGE_READ: tuple[Origin, ...] = (PERSON, ("browser", "https://shop.example/cart"))
@@ -164,12 +171,12 @@ def test_the_table_is_as_long_as_promised() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.reach}-{case.target[:40]}-{len(case.read)}")
 def test_a_call_is_judged_by_its_target_and_by_what_was_read(case: Case) -> None:
     known = sources(*case.read, offered=case.offered)
-    assert type(judge(case.reach, case.target, known, known.named)) is case.verdict
+    assert type(judge_target(case.reach, case.target, known, known.named)) is case.verdict
 
 
 def test_a_call_is_asked_about_for_all_its_targets_that_nobody_named() -> None:
     reach = Reach("writes_outside", ("general", "mallory", "https://evil.example/x"))
-    assert judge_call(reach, sources(HOWTO)) == Ask(("mallory", "https://evil.example/x"))
+    assert judge_call(reach, sources(HOWTO)) == AskUsers(("mallory", "https://evil.example/x"))
     assert judge_call(reach, sources(PERSON)) == ALLOW
     assert judge_call(STAYS, UNKNOWN_SOURCES) == ALLOW
 
@@ -184,12 +191,12 @@ def test_an_action_in_the_browser_goes_to_the_page_that_is_open() -> None:
     named = Source("browser", "https://shop.example/cart", NOW + timedelta(minutes=1))
     local = Source("browser", "http://localhost:8000/", NOW + timedelta(minutes=2))
     known = sources(evil)
-    assert judge_call(reach, known) == Ask(("https://evil.example/form",))
+    assert judge_call(reach, known) == AskUsers(("https://evil.example/form",))
     known = join_sources([known, Sources(frozenset({named}))])
     assert judge_call(reach, known) == ALLOW
     known = join_sources([known, Sources(frozenset({Source("page", "https://docs.example.com", NOW)}))])
     assert judge_call(reach, join_sources([known, Sources(frozenset({local}))])) == ALLOW
-    assert judge_call(reach, sources(HOWTO)) == Ask((OPEN_PAGE,))
+    assert judge_call(reach, sources(HOWTO)) == AskUsers((OPEN_PAGE,))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +220,7 @@ def test_an_action_on_a_page_that_may_have_changed_waits_for_a_look(
 
 def test_the_card_names_the_cause_and_offers_nothing_for_good() -> None:
     known = sources(PERSON, HOWTO, ("file", "a`b.csv"))
-    cause = cause_of(Ask(("https://files.example.com/in",)), known, NOW + timedelta(minutes=2))
+    cause = explain_consent(AskUsers(("https://files.example.com/in",)), known, NOW + timedelta(minutes=2))
     call = CallToApprove(index=0, tool="send", headline="Send report.csv (14 kB)", arguments={"to": "x"}, cause=cause)
     one = Approval(turn_id="t", calls=(call,))
     assert "Because of: " in one.card
@@ -237,12 +244,12 @@ def test_a_card_without_a_cause_is_as_ever() -> None:
     ("seconds", "words"), [(5, "just now"), (60, "1 minute ago"), (7200, "2 hours ago"), (90_000, "1 day ago")]
 )
 def test_the_age_of_a_source_is_said_in_words(seconds: int, words: str) -> None:
-    assert words in cause_of(Ask(("x",)), sources(HOWTO), NOW + timedelta(seconds=seconds)).because
+    assert words in explain_consent(AskUsers(("x",)), sources(HOWTO), NOW + timedelta(seconds=seconds)).because
 
 
 def test_a_long_list_of_sources_is_cut_and_counted() -> None:
     read = tuple(("page", f"https://example.com/{number}") for number in range(9))
-    assert cause_of(Ask(("x",)), sources(*read), NOW).because.endswith("; and 6 more")
+    assert explain_consent(AskUsers(("x",)), sources(*read), NOW).because.endswith("; and 6 more")
 
 
 def test_joined_sources_are_stored_and_read_back() -> None:
@@ -290,13 +297,13 @@ def test_addresses_are_found_in_a_text(text: str, addresses: list[str]) -> None:
 
 
 def test_every_address_of_a_piece_counts() -> None:
-    values = [value_of(address) for address in find_addresses("https://a.example/?u=https://b.example/")]
+    values = [normalize_target(address) for address in find_addresses("https://a.example/?u=https://b.example/")]
     assert values == ["host:a.example", "host:b.example"]
 
 
 @pytest.mark.parametrize("host", ["https://müller.example/x", "MÜLLER.example", "www.xn--mller-kva.example"])
 def test_a_host_has_one_value_in_whichever_letters(host: str) -> None:
-    assert value_of(host) == "host:xn--mller-kva.example"
+    assert normalize_target(host) == "host:xn--mller-kva.example"
 
 
 def test_the_targets_of_a_call_are_its_addresses_and_its_places() -> None:
@@ -308,10 +315,10 @@ def test_the_targets_of_a_call_are_its_addresses_and_its_places() -> None:
         "is_to": True,
         "nested": {"user_name": 7, "text": "plain"},
     }
-    assert targets_of(arguments) == (
+    assert find_targets(arguments) == (
         "C1", "https://evil.example/x", "eve@evil.example", "bob", "bob@a.example", "7",
     )  # fmt: skip
-    assert addresses_of(arguments) == ("https://evil.example/x", "eve@evil.example", "bob@a.example")
+    assert find_argument_addresses(arguments) == ("https://evil.example/x", "eve@evil.example", "bob@a.example")
 
 
 @pytest.mark.parametrize(
@@ -326,12 +333,16 @@ def test_the_targets_of_a_call_are_its_addresses_and_its_places() -> None:
     ],
 )
 def test_the_name_of_somebody_who_is_mentioned_is_no_address(name: str) -> None:
-    for text in (mentioned_name(name), f"hi{mentioned_name(name)}", mrkdwn_to_text("ask<@U1>", {"U1": name})):
+    for text in (
+        separate_address_marks(name),
+        f"hi{separate_address_marks(name)}",
+        mrkdwn_to_text("ask<@U1>", {"U1": name}),
+    ):
         assert find_addresses(text) == []
 
 
 def test_a_name_that_is_mentioned_stays_readable() -> None:
-    assert mentioned_name("J.R. Smith-O'Hara") == "J. R. Smith-O'Hara"
+    assert separate_address_marks("J.R. Smith-O'Hara") == "J. R. Smith-O'Hara"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +370,7 @@ def test_no_way_to_write_an_address_hides_it(address: str) -> None:
         {"headers": {address: "x"}},
         {"to": [{address: 1}]},
     ):
-        for targets in (targets_of(arguments), addresses_of(arguments)):
+        for targets in (find_targets(arguments), find_argument_addresses(arguments)):
             assert judge_call(Reach("writes_outside", targets), known) != ALLOW
 
 
@@ -370,7 +381,7 @@ def test_no_way_to_write_an_address_hides_it(address: str) -> None:
      "a@b", "x == [1:2]", "12:30", "C:/a/b", "https://docs.example.com:443/[a:b]", "https://DOCS%2Eexample.com/"],
 )  # fmt: skip
 def test_what_is_no_address_is_not_asked_about(text: str) -> None:
-    targets = targets_of({"body": text})
+    targets = find_targets({"body": text})
     assert judge_call(Reach("writes_outside", targets), sources(HOWTO)) == ALLOW
 
 
@@ -384,15 +395,15 @@ def test_what_is_no_address_is_not_asked_about(text: str) -> None:
     ],
 )  # fmt: skip
 def test_the_name_of_an_argument_says_whether_it_is_a_place(name: str, is_place: bool) -> None:
-    assert targets_of({name: "mallory"}) == (("mallory",) if is_place else ())
+    assert find_targets({name: "mallory"}) == (("mallory",) if is_place else ())
 
 
 def test_deep_arguments_are_searched_to_their_end() -> None:
     deep: Any = "https://evil.example/"
     for _ in range(5_000):
         deep = [deep]
-    assert targets_of({"x": deep}) == ("https://evil.example/",)
-    assert addresses_of({"x": deep}) == ("https://evil.example/",)
+    assert find_targets({"x": deep}) == ("https://evil.example/",)
+    assert find_argument_addresses({"x": deep}) == ("https://evil.example/",)
 
 
 def message(kind: MessageType, **metadata: JsonValue) -> Message:
@@ -405,7 +416,7 @@ def test_a_summary_carries_the_sources_of_what_it_replaces() -> None:
     asked = message("user", sources=dump_sources(Sources(frozenset({Source("person", "", NOW)}))))
     known = join_sources(map(sources_of_message, [asked, page]))
     assert "mail:bob@example.com" in known.named
-    assert sources_of_message(omission_note([asked, page], run_id="r", room=1_000)) == known
+    assert sources_of_message(build_omission_note([asked, page], run_id="r", room=1_000)) == known
 
 
 def test_a_message_that_does_not_state_its_sources_has_an_unknown_one() -> None:
@@ -441,7 +452,7 @@ ALLOWED = {"host:docs.example.com", "host:opened.example"}
 def test_programs_reach_what_a_call_could(
     call: Reach, read: tuple[Origin, ...], commands: set[str] | None, browser: set[str] | None
 ) -> None:
-    sources = replace(read_now(*read), named=NAMED)
+    sources = replace(sources_read_now(*read), named=NAMED)
     expected = NetworkLimits(commands and frozenset(commands), browser and frozenset(browser))
     assert limit_network(call, sources, OPENED) == expected
     assert (expected == ANY_HOST) == (HOWTO not in read)
@@ -449,6 +460,6 @@ def test_programs_reach_what_a_call_could(
 
 def test_a_page_of_the_sandbox_limits_the_calls_beside_it_too() -> None:
     """They were written before the page was open, so it is not among their sources."""
-    opened = opened_hosts(reach_of_address("http://localhost:8000/"))
-    assert limit_network(COMMAND, read_now(HOWTO), opened) == NetworkLimits(frozenset(), frozenset())
-    assert limit_network(COMMAND, read_now(PERSON), opened) == ANY_HOST
+    opened = hosts_opened_by(reach_of_address("http://localhost:8000/"))
+    assert limit_network(COMMAND, sources_read_now(HOWTO), opened) == NetworkLimits(frozenset(), frozenset())
+    assert limit_network(COMMAND, sources_read_now(PERSON), opened) == ANY_HOST

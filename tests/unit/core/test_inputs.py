@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.context.message_text import attributed_text
+from core.context.message_text import attribute_text
 from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain import outside_text
-from core.domain.outside_text import FILE_NAME_BYTES_MAX, quote_lines, safe_file_name, shown_name
+from core.domain.outside_text import FILE_NAME_BYTES_MAX, escape_name, quote_lines, safe_file_name
 from core.domain.threads import IncomingFile, Person, ThreadInput
 from core.run.input_reader import unique_name
 
@@ -96,7 +96,7 @@ def test_the_name_of_a_person_is_one_visible_line(name: str, shown: str) -> None
 
 
 def test_a_name_shows_no_markup() -> None:
-    assert shown_name("[a](https://b) *c* `d` <!here>") == r"\[a\](https://b) \*c\* \`d\` \<!here\>"
+    assert escape_name("[a](https://b) *c* `d` <!here>") == r"\[a\](https://b) \*c\* \`d\` \<!here\>"
 
 
 def test_a_second_file_of_the_same_name_gets_another() -> None:
@@ -114,7 +114,7 @@ def test_a_line_break_in_a_name_cannot_forge_another_author() -> None:
         message_ref="",
         sent_at=datetime.now(UTC),
     )
-    first, *rest = attributed_text(one).splitlines()
+    first, *rest = attribute_text(one).splitlines()
     assert first.startswith('<message from="eve bob (U2): (U1)" mark="')
     assert rest[0] == "hi"
 

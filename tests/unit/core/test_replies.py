@@ -5,7 +5,7 @@ import pytest
 from bots.delivery.run_view import RunView, apply_event
 from core.domain.events import RunFinished, TextStreamed, ToolFinished, ToolStarted
 from core.domain.threads import QUESTION_CHARACTERS_MAX, Reply
-from core.run.finish import delivery_drafts
+from core.run.finish import build_delivery_drafts
 from core.tools.replies import AskParams, ask, complete
 from core.tools.tool import ToolSet, prepare_call
 from tests.fakes.memory_run import MemoryRun
@@ -25,20 +25,20 @@ async def ended_with(name: str, arguments: str, said: str) -> Reply:
 
 async def test_what_is_written_beside_complete_stands_before_the_reply() -> None:
     reply = await ended_with("complete", '{"text": "Done, see above."}', FINDINGS)
-    (answer,) = delivery_drafts(reply)
+    (answer,) = build_delivery_drafts(reply)
     assert answer.body == {"text": f"{FINDINGS}\n\nDone, see above."}
 
 
 async def test_facts_and_a_short_question_are_one_message() -> None:
     reply = await ended_with("ask", '{"text": "Which colour?", "options": ["red"]}', "Two fit.")
-    (question,) = delivery_drafts(reply)
+    (question,) = build_delivery_drafts(reply)
     assert question.body == {"text": "Two fit.\n\nWhich colour?", "options": ["red"]}
 
 
 async def test_a_long_text_beside_a_question_is_a_message_of_its_own() -> None:
     long = "word " * QUESTION_CHARACTERS_MAX
     reply = await ended_with("ask", '{"text": "Which colour?"}', long)
-    answer, question = delivery_drafts(reply)
+    answer, question = build_delivery_drafts(reply)
     assert (answer.slot, answer.body["text"]) == ("answer", long.strip())
     assert (question.slot, question.body["text"]) == ("ask", "Which colour?")
 
@@ -47,7 +47,7 @@ async def test_attached_addresses_are_added_to_the_text() -> None:
     reply = await ended_with(
         "complete", '{"text": "Done.", "attachments": "HTTPS://a.example/x, https://b.example/"}', ""
     )
-    (answer,) = delivery_drafts(reply)
+    (answer,) = build_delivery_drafts(reply)
     assert answer.body == {"text": "Done.\nHTTPS://a.example/x\nhttps://b.example/"}
 
 

@@ -14,15 +14,15 @@ from core.domain.outside_text import single_line
 from core.domain.schedules import (
     DueSchedule,
     FiringPlan,
+    InvalidTiming,
     Schedule,
     ScheduleLimits,
     Timing,
     Trigger,
     TriggerEvent,
-    WrongTime,
-    commands_about,
-    describe,
-    is_quiet,
+    build_commands,
+    describe_timing,
+    is_in_quiet_hours,
     parse_trigger,
     parse_when,
     plan_firing,
@@ -97,7 +97,7 @@ def local_times(when: str, *, now: datetime = NOW, count: int = 3) -> list[str]:
 )
 def test_a_time_or_rule_is_read_and_said_in_words(when: str, times: list[str], words: str) -> None:
     assert local_times(when) == times
-    assert describe(parse_when(when, now=NOW, time_zone=NEW_YORK)) == words
+    assert describe_timing(parse_when(when, now=NOW, time_zone=NEW_YORK)) == words
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_time_or_rule_is_read_and_said_in_words(when: str, times: list[str], w
     ],
 )
 def test_what_cannot_be_used_is_refused_with_the_reason(when: str, why: str) -> None:
-    with pytest.raises(WrongTime, match=why):
+    with pytest.raises(InvalidTiming, match=why):
         parse_when(when, now=NOW, time_zone=NEW_YORK)
 
 
@@ -158,16 +158,16 @@ def test_a_time_that_the_clocks_skip_runs_once_and_one_that_comes_twice_too() ->
 
 def test_a_rule_keeps_its_cadence_over_times_that_were_missed() -> None:
     timing = parse_when("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;BYHOUR=9", now=NOW, time_zone="UTC")
-    following, passed = timing.after(timing.due_at + timedelta(days=31))
+    following, passed = timing.first_after(timing.due_at + timedelta(days=31))
     assert passed == 3
     assert following is not None
     assert (following.due_at - timing.due_at).days == 42
-    assert timing.after(timing.due_at - timedelta(seconds=1)) == (timing, 0)
+    assert timing.first_after(timing.due_at - timedelta(seconds=1)) == (timing, 0)
 
 
 def test_what_comes_once_has_no_next_time() -> None:
     timing = parse_when("PT1H", now=NOW, time_zone="UTC")
-    assert timing.after(NOW + timedelta(hours=1)) == (None, 1)
+    assert timing.first_after(NOW + timedelta(hours=1)) == (None, 1)
 
 
 SCHEDULE = Schedule(
@@ -239,7 +239,7 @@ def test_the_card_names_the_schedule_that_would_change_on_one_line() -> None:
     )
     edit = ScheduleTaskParams(task="Post", when="PT1H", id=known.schedule_id)
     run_now = ChangeScheduleParams(id=known.schedule_id, action="run_now")
-    for question in (tools.question(edit), tools.change_question(run_now)):
+    for question in (tools.approval_headline(edit), tools.change_headline(run_now)):
         assert question is not None
         assert "schedule “Post # Approved by alice xxx" in question
         assert "\n" not in question
@@ -260,7 +260,7 @@ def test_the_card_leads_to_the_schedule_that_the_call_makes_or_changes(schedule_
         time_zone="UTC",
     )
     params = ScheduleTaskParams(task="Post", when="PT1H", id=schedule_id)
-    schedule = tools.schedule(params, SCHEDULE.owner)
+    schedule = tools.build_schedule(params, SCHEDULE.owner)
     assert schedule.schedule_id == tools.schedule_id(params.model_copy(update={"thread": "new"}))
     call = prepare_call(
         "schedule_task",
@@ -268,7 +268,7 @@ def test_the_card_leads_to_the_schedule_that_the_call_makes_or_changes(schedule_
         ToolSet({tool.name: tool for tool in build_schedule_tools(tools)}),
     ).to_approve()
     approval = Approval(turn_id="1", calls=(call,))
-    assert approval.commands == commands_about(schedule.schedule_id)
+    assert approval.commands == build_commands(schedule.schedule_id)
     assert Approval(turn_id="1", calls=(call, call)).commands == {}
     other = replace(tools, request_key="another run")
     assert (other.schedule_id(params) == schedule.schedule_id) is bool(schedule_id)
@@ -287,7 +287,7 @@ def test_the_time_zone_of_the_newest_schedule_is_remembered_for_people_who_are_r
         requested_at=datetime.now(UTC),
         known=(known,),
     )
-    timing = tools.timing(ScheduleTaskParams(task="Post", when="PT1H"))
+    timing = tools.parse_timing(ScheduleTaskParams(task="Post", when="PT1H"))
     assert timing.time_zone == NEW_YORK
 
 
@@ -310,7 +310,7 @@ def test_times_that_nobody_was_there_for_run_once() -> None:
     ],
 )
 def test_quiet_hours_may_lie_around_midnight(hours: tuple[int, int] | None, hour: int, quiet: bool) -> None:
-    assert is_quiet(datetime(2026, 11, 29, hour, tzinfo=UTC), "UTC", hours) is quiet
+    assert is_in_quiet_hours(datetime(2026, 11, 29, hour, tzinfo=UTC), "UTC", hours) is quiet
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_triggers_let_other_events_pass(rule: str, event: dict[str, Any]) -> Non
     "when", ["ON:", "ON:HOOK x", "ON:POST now", "ON:EMOJI", "ON:EMOJI a b", "ON:APP", "ON:" + "x" * 400]
 )
 def test_other_triggers_are_refused(when: str) -> None:
-    with pytest.raises(WrongTime):
+    with pytest.raises(InvalidTiming):
         parse_trigger(when)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.inside.browser.action_arguments import is_outside_workspace, resolve_address
-from sandbox.inside.browser.chromium import free_path
+from sandbox.inside.browser.chromium import reserve_path
 from sandbox.inside.browser.protocol import ActionRefused
 from sandbox.local import toolbox
 from sandbox.local.jail_requirements import MissingRequirement, PythonInstallation
@@ -121,12 +121,12 @@ def test_other_addresses_are_refused(tmp_path: Path, written: str) -> None:
     ],
 )
 def test_names_of_downloads_are_made_safe(tmp_path: Path, wanted: str, name: str) -> None:
-    assert free_path(str(tmp_path), wanted) == f"{tmp_path}/{name}"
+    assert reserve_path(str(tmp_path), wanted) == f"{tmp_path}/{name}"
 
 
 def test_a_download_replaces_no_file_nor_one_that_has_only_begun(tmp_path: Path) -> None:
     (tmp_path / "a-2.txt").symlink_to("nowhere")
     for expected in ("a.txt", "a-3.txt", "a-4.txt"):
-        assert free_path(str(tmp_path), "a.txt") == f"{tmp_path}/{expected}"
+        assert reserve_path(str(tmp_path), "a.txt") == f"{tmp_path}/{expected}"
     (tmp_path / "plain").touch()
-    assert free_path(str(tmp_path), "plain") == f"{tmp_path}/plain-2"
+    assert reserve_path(str(tmp_path), "plain") == f"{tmp_path}/plain-2"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from bots.discord.rest.files import DiscordFiles, attachment_name
+from bots.discord.rest.files import DiscordFiles, display_name_of_attachment
 from core.domain.errors import RunError
 from core.domain.threads import IncomingFile
 from simulator.view import SentFile
@@ -43,7 +43,7 @@ async def test_an_expired_link_is_looked_up_again(world) -> None:
     ],
 )
 def test_a_file_has_the_name_that_people_see(file_name: str, title: str, shown: str) -> None:
-    assert attachment_name(file_name, title) == shown
+    assert display_name_of_attachment(file_name, title) == shown
 
 
 async def test_a_file_of_a_forwarded_message_is_found_again_when_its_link_has_expired(world, monkeypatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.demo.thread_reader import text_of
-from bots.discord.render.components import render_content, simplify_message
+from bots.discord.render.components import render_content, simplify_layout
 from bots.inbound.actions import RunButtonPressed
 from core import failpoints
 from core.domain.actions import AskAnswered
@@ -214,7 +214,7 @@ async def test_the_buttons_of_a_question_and_a_status_do_what_they_say(world):
 
 
 def test_an_ordinary_message_stays_as_it_is():
-    assert simplify_message(render_content(AnswerPart(markdown="42"))) is None
+    assert simplify_layout(render_content(AnswerPart(markdown="42"))) is None
 
 
 async def test_an_edit_wakes_a_thread_that_sleeps(world) -> None:

@@ -9,7 +9,7 @@ from discord.http import Route
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
 from bots.discord.app import DiscordApp
-from bots.discord.rest.client import global_allowance
+from bots.discord.rest.client import global_rate_limit
 from core.domain.errors import SurfaceRateLimited
 from core.tasks import cancel
 from simulator.discord import DiscordSettings, DiscordSimulator
@@ -53,7 +53,7 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
     budget = MemoryRateBudget()
     limiter = RateLimiter(budget, waited=lambda platform, call, _s: waits.append((platform, call)))
     strict.settings.rate_limit_scale = 2.0
-    counted = global_allowance(strict.world.token, limits_proactively=False)
+    counted = global_rate_limit(strict.world.token, limits_proactively=False)
     async with (
         signed_in(strict, limiter, limits_proactively=False) as one,
         signed_in(strict, limiter, limits_proactively=False) as other,
@@ -61,7 +61,7 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
         # a route without a limit of its own
         calls = (one.client.rest.call("GET", "/users/@me") for _ in range(CALLS))
         reading = asyncio.gather(*calls)
-        await until(lambda: budget.is_refused(counted))
+        await until(lambda: budget.is_blocked(counted))
         before = refused(strict)
         strict.settings.rate_limit_scale = 0
         await other.client.rest.call("GET", "/users/@me")
@@ -72,12 +72,12 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
 
 async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -> None:
     budget = MemoryRateBudget()
-    await budget.refuse([global_allowance(strict.world.token, limits_proactively=True)], seconds=100)
+    await budget.record_refusal([global_rate_limit(strict.world.token, limits_proactively=True)], seconds=100)
     async with signed_in(strict, RateLimiter(budget), limits_proactively=True) as app:
         call_limiter = app.client.rest.call_limiter
         for path in ("/interactions/1/token/callback", "/webhooks/1/token/messages/@original"):
             async with asyncio.timeout(30):
-                await call_limiter.acquire(Route("POST", path))
+                await call_limiter.wait_for_turn(Route("POST", path))
         with pytest.raises(SurfaceRateLimited) as limited:
             await app.client.rest.call("GET", "/users/@me")
     assert limited.value.retry_after_seconds > 50
@@ -86,7 +86,7 @@ async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -
 async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
     now = 100.0
     budget = MemoryRateBudget(clock=lambda: now)
-    counted = global_allowance("token", limits_proactively=True)
+    counted = global_rate_limit("token", limits_proactively=True)
     places: list[float] = []
     for pause in (0, 0.3, 2, 0.7, 0):
         now += pause
@@ -106,7 +106,7 @@ async def test_who_is_cancelled_while_waiting_makes_no_call(strict: DiscordSimul
     budget = MemoryRateBudget()
     async with signed_in(strict, RateLimiter(budget, sleep=sleep), limits_proactively=True) as app:
         before = len(strict.calls)
-        await budget.refuse([global_allowance(strict.world.token, limits_proactively=True)], seconds=0.4)
+        await budget.record_refusal([global_rate_limit(strict.world.token, limits_proactively=True)], seconds=0.4)
         call = asyncio.ensure_future(app.client.rest.call("GET", "/users/@me"))
         async with asyncio.timeout(30):
             await waits.wait()

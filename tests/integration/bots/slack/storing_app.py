@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from bots.inbound.actions import CommandCalled, Outcome, RunButtonPressed, UserAction, decide
+from bots.inbound.actions import CommandCalled, Outcome, RunButtonPressed, UserAction, decide_action
 from bots.slack.app import SlackApp
 from bots.slack.events.cursors import ChannelCursors
 from core.domain.actions import IncomingMessage
@@ -45,7 +45,7 @@ class StoringReceiver:
             raise StorageUnavailable("it is away")
         assert not isinstance(inbound, CommandCalled | RunButtonPressed)
         decision = self.decision
-        rule = (lambda _: decision) if decision else partial(decide, inbound)
+        rule = (lambda _: decision) if decision else partial(decide_action, inbound)
         receipt = await self.inbox.accept_action(inbound, rule)
         if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
             self.ignored = inbound.dedupe_key

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt
-from bots.inbound.access import NOT_ALLOWED, AccessPolicy, refusal_sentence
+from bots.inbound.access import NOT_ALLOWED, AccessPolicy, find_refusal_sentence
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.errors import RunError, SurfaceRefused
@@ -132,9 +132,13 @@ async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
     for people, person in ((grid.sales, "dan"), (grid.research, "erin"), (grid.slack, "alice")):
         await installable.said(people, person, "hello")
     policy = AccessPolicy(workspaces=(EVERYBODY,))
-    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [None, None, NOT_ALLOWED]
+    assert [find_refusal_sentence(one, policy) for one in installable.receiver.taken] == [None, None, NOT_ALLOWED]
     policy = AccessPolicy(workspaces=(RESEARCH,))
-    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [NOT_ALLOWED, None, NOT_ALLOWED]
+    assert [find_refusal_sentence(one, policy) for one in installable.receiver.taken] == [
+        NOT_ALLOWED,
+        None,
+        NOT_ALLOWED,
+    ]
 
 
 async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: InstallableApp, grid: Grid) -> None:
@@ -212,5 +216,5 @@ async def test_an_organisation_may_install_for_one_of_its_workspaces(
         for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
             await installable.said(people, person, "hello")
     here, there = receiver.taken
-    assert refusal_sentence(here, AccessPolicy(workspaces=(SALES,))) is None
-    assert refusal_sentence(there, AccessPolicy(workspaces=(SALES,))) == NOT_ALLOWED
+    assert find_refusal_sentence(here, AccessPolicy(workspaces=(SALES,))) is None
+    assert find_refusal_sentence(there, AccessPolicy(workspaces=(SALES,))) == NOT_ALLOWED

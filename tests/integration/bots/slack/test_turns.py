@@ -9,7 +9,7 @@ import pytest
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateBudget, RateLimiter
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.rate_limits import POST_BURST, allowances_for_call
+from bots.slack.web_api.rate_limits import POST_BURST, rate_limits_for_call
 from core.domain.errors import SurfaceRateLimited
 from core.domain.json import JsonObject
 from simulator.slack import SlackSimulator
@@ -28,7 +28,7 @@ async def in_redis(url: str) -> AsyncIterator[RedisRateBudget]:
     streams = RedisStreams(client)
     budget = RedisRateBudget(client, streams, MemoryRateBudget())
     try:
-        async with budget.listening():
+        async with budget.listen():
             yield budget
     finally:
         await streams.close()
@@ -90,7 +90,7 @@ async def test_two_bots_that_share_a_budget_are_never_refused(slack: SlackSimula
 
 async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimulator, redis_url: str) -> None:
     edit: JsonObject = {"channel": channel_of(slack), "ts": "1.000001", "text": "news"}
-    counted, _ = allowances_for_call(slack.settings.bot_token, "chat.update", channel_of(slack))
+    counted, _ = rate_limits_for_call(slack.settings.bot_token, "chat.update", channel_of(slack))
     async with (
         in_redis(redis_url) as first,
         in_redis(redis_url) as second,
@@ -100,7 +100,7 @@ async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimula
         slack.misbehave("rate_limit", method="chat.update", seconds=70)
         with pytest.raises(SurfaceRateLimited) as here:
             await one.write("chat.update", edit)
-        await until(lambda: second.is_refused(counted))
+        await until(lambda: second.is_blocked(counted))
         with pytest.raises(SurfaceRateLimited) as there:
             await other.write("chat.update", edit)
         # an answer is not an edit, and waits for none

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from bots.bootstrap.observability import database_check
-from bots.inbound.actions import Outcome, UserAction, decide
+from bots.inbound.actions import Outcome, UserAction, decide_action
 from bots.inbound.commands.schedules import ScheduleDeps
 from bots.web.app import serve_app, web_app
 from bots.web.deps import WebDeps
@@ -27,7 +27,7 @@ from storage.memory.event_bus import MemoryEventBus
 from storage.sql.database import Database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
-from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims, SqlRunRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
@@ -169,7 +169,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
 
     async def receive(inbound: UserAction) -> Outcome:
         received.append(inbound)
-        receipt = await SqlInbox(database).accept_action(inbound, partial(decide, inbound))
+        receipt = await SqlInbox(database).accept_action(inbound, partial(decide_action, inbound))
         is_ignored = isinstance(receipt.decision, Ignore)
         return Outcome(run_id=receipt.run_id, is_ignored=is_ignored)
 
@@ -186,10 +186,10 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         takeover_claims=SqlTakeoverClaims(database),
         bus=bus,
         receive=receive,
-        is_claimed=SqlInbox(database).is_claimed,
+        is_claimed=SqlInbox(database).is_key_claimed,
         post=post,
         propose=propose,
-        stop=SqlStopRequests(database).request_stop,
+        stop=SqlRunRequests(database).request_stop,
         sandboxes=sandboxes,
         spool_folder=folder / "uploads",
         links=SignedLinks(b"s" * 32, ""),

@@ -10,7 +10,7 @@ import pytest
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.web.deps import DEPS, AgentsDeps
 from bots.web.upload_spool import UploadSource
-from core.agents.definition import KnownNames
+from core.agents.definition import ReferableNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.domain.budget import NO_BUDGET
@@ -32,7 +32,7 @@ WEEKLY = {"agent_id": "weekly-report", "name": "Weekly", "description": "Our rep
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     database = await open_sqlite(tmp_path / "stage.db")
-    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())))
+    files = AgentFiles(known=ReferableNames(tools=frozenset(all_tools())))
     files.load()
     knowledge = KnowledgeDeps(
         knowledge_base=KnowledgeBase(store=SqlKnowledge(database)),
@@ -138,7 +138,7 @@ async def test_documents_of_a_thread_and_of_an_agent(stage: Stage) -> None:
             thread_id=thread_id if "thread" in owner else new_id(),
             agent_id="coding",
         )
-        assert "Friday is fish." in await knowledge.for_prompt("Friday?")
+        assert "Friday is fish." in await knowledge.prompt_block("Friday?")
         other = f"/api/knowledge/{entry['entry_id']}?agent_id=research"
         assert (await stage.json("DELETE", other, status=404))["error"] == "entry_not_found"
         assert (await stage.http.delete(f"/api/knowledge/{entry['entry_id']}?{owner}")).status == 204

@@ -151,7 +151,7 @@ async def running(folder: Path) -> AsyncIterator[Target]:
             "thread_id": [thread_id],
             "sandbox_id": [thread_id],
             "run_id": [run_id],
-            "agent_id": list(await program.parts.roster.agents()),
+            "agent_id": list(await program.parts.roster.current_definitions()),
             "token": [link.split("/")[2] for link in links],
             "schedule_id": [schedule_id],
             "action": ["pause", "resume", "run_now"],

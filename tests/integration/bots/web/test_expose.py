@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.web.errors import ApiError
-from bots.web.links import SignedLinks, exposed_ports_domain, label_from_host, sign_label, verify_label
+from bots.web.links import SignedLinks, exposed_ports_domain, port_label_from_host, sign_port_label, verify_port_label
 from bots.web.port_proxy import WEBSOCKETS_MAX
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
@@ -81,7 +81,7 @@ async def exposed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         wait = "until [ -s port ]; do sleep 0.02; done; cat port"
         shown = await sandbox.shell.execute(wait, session="w", folder=None, timeout_seconds=60)
         port = int(shown.output)
-        host = f"{sign_label(SECRET, thread_id, port)}.localhost:8700"
+        host = f"{sign_port_label(SECRET, thread_id, port)}.localhost:8700"
         yield Exposed(stage, thread_id, sandbox, port, host)
 
 
@@ -248,9 +248,9 @@ async def test_when_nothing_listens_it_is_told(exposed: Exposed) -> None:
 
 async def test_a_name_that_is_not_ours_leads_nowhere(exposed: Exposed) -> None:
     good = exposed.host.partition(".")[0]
-    other = sign_label(b"x" * 32, exposed.thread_id, exposed.port)
+    other = sign_port_label(b"x" * 32, exposed.thread_id, exposed.port)
     changed = good[:-1] + ("a" if good[-1] != "a" else "b")
-    nobody = sign_label(SECRET, new_id(), exposed.port)
+    nobody = sign_port_label(SECRET, new_id(), exposed.port)
     for label in (other, changed, "a" * 55, nobody):
         async with exposed.ask("GET", "/", headers={"Host": f"{label}.localhost"}) as response:
             assert response.status == 404
@@ -271,15 +271,15 @@ async def test_a_name_ends_with_its_thread(exposed: Exposed) -> None:
 def test_no_made_up_label_opens_anything(content: bytes) -> None:
     label = base64.b32encode(content).rstrip(b"=").decode().lower()
     with pytest.raises(ApiError):
-        verify_label(SECRET, label)
+        verify_port_label(SECRET, label)
 
 
 @given(st.integers(min_value=1, max_value=65_535))
 def test_a_label_names_its_thread_and_port(port: int) -> None:
     thread_id = new_id()
-    label = sign_label(SECRET, thread_id, port)
+    label = sign_port_label(SECRET, thread_id, port)
     assert len(label) <= 63
-    assert verify_label(SECRET, label) == (thread_id, port)
+    assert verify_port_label(SECRET, label) == (thread_id, port)
 
 
 @pytest.mark.parametrize(
@@ -296,10 +296,10 @@ def test_the_address_is_a_name_below_the_domain(domain: str, public_url: str, st
     assert url.startswith(start)
     assert url.endswith(end)
     host = url.removeprefix(start).rstrip("/")
-    assert label_from_host(host, exposed_ports_domain(domain, public_url))
+    assert port_label_from_host(host, exposed_ports_domain(domain, public_url))
 
 
 def test_without_names_of_its_own_a_public_server_exposes_nothing() -> None:
     assert SignedLinks(SECRET, "https://bot.example.org").port_url(new_id(), 80) is None
     assert exposed_ports_domain("", "https://bot.example.org") == ""
-    assert label_from_host(f"{'a' * 55}.localhost", "") == ""
+    assert port_label_from_host(f"{'a' * 55}.localhost", "") == ""

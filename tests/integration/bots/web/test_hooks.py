@@ -10,7 +10,7 @@ from dataclasses import replace
 import aiohttp
 
 from bots.web.app import serve_app, web_app
-from bots.web.hooks import Hooks, secret_of
+from bots.web.hooks import Hooks, secret_of_hook
 from core.domain.schedules import DEFAULT_LIMITS, EVENTS_PER_HOUR_MAX, Schedule, Trigger
 from tests.integration.bots.web.stage import Stage
 from tests.integration.bots.web.test_schedules import ALICE, CHANNEL, in_chat, runner
@@ -48,7 +48,7 @@ async def status(http: aiohttp.ClientSession, path: str, body: bytes = b"{}", **
 
 async def test_a_signed_call_is_taken_once_and_begins_a_run(stage: Stage) -> None:
     async with hooked(stage) as (http, hook):
-        secret = secret_of(hook, KEY)
+        secret = secret_of_hook(hook, KEY)
         path = f"/hooks/incidents/{secret}"
         assert await status(http, path, b'{"title": "Disk full"}') == 202
         assert await status(http, path, b'{"title": "Disk full"}') == 200
@@ -67,7 +67,7 @@ async def test_a_signed_call_is_taken_once_and_begins_a_run(stage: Stage) -> Non
 
 async def test_a_paused_hook_and_one_that_is_called_too_often_say_so(stage: Stage) -> None:
     async with hooked(stage) as (http, hook):
-        path = f"/hooks/incidents/{secret_of(hook, KEY)}"
+        path = f"/hooks/incidents/{secret_of_hook(hook, KEY)}"
         for number in range(EVENTS_PER_HOUR_MAX):
             assert await status(http, path, json.dumps({"title": number}).encode()) == 202
         assert await status(http, path, b'{"title": "one more"}') == 429
@@ -79,7 +79,7 @@ async def test_a_schedule_is_no_hook(stage: Stage) -> None:
     async with hooked(stage) as (http, hook):
         await in_chat(stage, "daily")
         other = replace(hook, schedule_id="daily", timing=Trigger(kind="hook", nonce=""))
-        assert await status(http, f"/hooks/daily/{secret_of(other, KEY)}") == 401
+        assert await status(http, f"/hooks/daily/{secret_of_hook(other, KEY)}") == 401
 
 
 PIECES = (
@@ -93,7 +93,7 @@ NAMES = "x-github-event x-gitlab-event sentry-hook-resource x-hub-signature-256 
 async def test_no_call_breaks_the_server(stage: Stage) -> None:
     chance = random.Random(1)
     async with hooked(stage) as (http, hook):
-        path = f"/hooks/incidents/{secret_of(hook, KEY)}"
+        path = f"/hooks/incidents/{secret_of_hook(hook, KEY)}"
         seen = set[int]()
         for _ in range(300):
             body = b"".join(chance.choices(PIECES, k=chance.randint(0, 8)))

@@ -16,7 +16,7 @@ from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps
 from bots.inbound.commands.table import answer_command
 from bots.web.errors import error_middleware
-from bots.web.mcp_consent import McpConsents, is_usable_link
+from bots.web.mcp_consent import McpConsents, is_safe_authorization_link
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from core.mcp.settings import McpServerConfig
@@ -53,7 +53,7 @@ class ConsentStage:
         self.said.append(text)
 
     def link(self, name: str = "fake") -> str:
-        notice = self.consents.start(command(name)).notice
+        notice = self.consents.answer_mcp_connect(command(name)).notice
         assert notice.startswith(f"[Agree that I use `{name}`]"), notice
         return notice.partition("](")[2].partition(")")[0]
 
@@ -234,7 +234,7 @@ async def test_a_server_sends_nobody_into_a_private_network(stage: ConsentStage,
     ],
 )
 async def test_links_of_a_public_server(link: str, is_usable: bool) -> None:
-    assert await is_usable_link(link, "https://tickets.example/mcp") is is_usable
+    assert await is_safe_authorization_link(link, "https://tickets.example/mcp") is is_usable
 
 
 async def test_a_failed_consent_keeps_the_client_and_tokens_there_are(
@@ -260,8 +260,8 @@ async def test_only_admins_get_a_link_and_only_for_servers_that_ask(stage: Conse
     admin = AdminDeps(
         policy=AccessPolicy(admins=("U1",)),
         pairings=SqlPairings(world.database),
-        log=SqlAuditLog(world.database),
-        connect_tools=stage.consents.start,
+        audit_log=SqlAuditLog(world.database),
+        connect_tools=stage.consents.answer_mcp_connect,
     )
     deps = replace(command_deps(world), admin=admin)
     assert (await answer_command(replace(command("fake"), person=BOB), deps)).notice == ADMINS_ONLY

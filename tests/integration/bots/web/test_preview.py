@@ -14,7 +14,7 @@ from yarl import URL
 
 from bots.settings import load_settings
 from bots.web.errors import ApiError
-from bots.web.links import SignedLinks, load_link_secret, local_url, verify_file_link, verify_preview_link
+from bots.web.links import SignedLinks, load_link_secret, local_server_url, verify_file_link, verify_preview_link
 from bots.web.sandbox_files import content_type
 from core.domain.errors import ConfigurationError
 from core.domain.ids import new_id
@@ -248,7 +248,7 @@ def test_links_hold_for_a_week() -> None:
     ],
 )
 def test_a_local_address_can_be_opened(host: str, expected: str) -> None:
-    assert local_url(host, 8700) == expected
+    assert local_server_url(host, 8700) == expected
 
 
 SHARED = "0123456789abcdef" * 2

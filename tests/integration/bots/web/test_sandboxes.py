@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bots.web.errors import ApiError
 from bots.web.health import MONITORING
 from bots.web.links import SignedLinks, load_link_secret, verify_file_link
-from bots.web.sandbox_files import attachment, workspace_path
+from bots.web.sandbox_files import attachment_header, parse_workspace_path
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.ids import new_id
 from core.domain.threads import Lease
@@ -191,17 +191,17 @@ def test_the_secret_is_made_once_and_kept_private(tmp_path: Path) -> None:
 @given(st.text(max_size=60))
 def test_no_path_leads_out(path: str) -> None:
     try:
-        inside = workspace_path(path)
+        inside = parse_workspace_path(path)
     except ApiError:
         return
     assert not inside.startswith("/")
     assert ".." not in inside.split("/")
-    assert workspace_path(inside) == inside
+    assert parse_workspace_path(inside) == inside
 
 
 @given(st.text(max_size=80))
 def test_no_name_breaks_the_header(name: str) -> None:
-    header = attachment(name)
+    header = attachment_header(name)
     assert header.isascii()
     assert not {"\r", "\n"} & set(header)
     assert header.count('"') == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bots.web import upload_spool
-from bots.web.upload_spool import TooLarge, UploadSource
+from bots.web.upload_spool import UploadSource, UploadTooLarge
 from core.domain.errors import RunError
 from core.domain.ids import new_id
 from core.domain.threads import IncomingFile
@@ -38,7 +38,7 @@ async def test_what_is_stored_can_be_read_more_than_once(tmp_path: Path) -> None
 
 
 async def test_too_much_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(UploadTooLarge):
         await upload_spool.store_upload(tmp_path, pieces(b"ab", b"cd"), bytes_max=3)
     assert list(tmp_path.iterdir()) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.domain.errors import BudgetExceeded, ContextOverflow, ModelRejected, ModelUnavailable
 from core.knowledge import doc_qa
-from core.knowledge.doc_qa import Answer, Source, answer_from_document
+from core.knowledge.doc_qa import CitedSource, DocumentAnswer, answer_from_document
 from core.knowledge.document import Document, Page
 from core.knowledge.ports import Ask, KnowledgeEntry, Scope
 from tests.integration.core.knowledge.conftest import AGENT, Asked, KnowledgeStage
@@ -38,7 +38,7 @@ async def book(stage: KnowledgeStage, pages: int, fact_at: int | None) -> Knowle
     return await stage.put(AGENT, "zoo.pdf", *texts)
 
 
-async def answered(stage: KnowledgeStage, entry: KnowledgeEntry, ask: Ask, **more: int) -> Answer:
+async def answered(stage: KnowledgeStage, entry: KnowledgeEntry, ask: Ask, **more: int) -> DocumentAnswer:
     return await answer_from_document(entry, "Where is it?", store=stage.knowledge_base.store, ask=ask, **more)
 
 
@@ -49,7 +49,7 @@ async def test_a_document_that_fits_the_window_costs_few_calls(stage: KnowledgeS
 
     assert len(ask.questions) <= 3
     assert answer.text == "Hall seven (page 27)."
-    assert answer.sources == (Source("zoo.pdf", "page 27"),)
+    assert answer.sources == (CitedSource("zoo.pdf", "page 27"),)
     assert "were read whole" not in answer.text_for_model()
 
 
@@ -162,7 +162,7 @@ async def test_sources_that_do_not_exist_are_not_cited(
     answer = await answered(stage, entry, Asked(model))
 
     assert answer.text == text
-    assert answer.sources == (Source("zoo.pdf", "page 1"),) * cites
+    assert answer.sources == (CitedSource("zoo.pdf", "page 1"),) * cites
 
 
 async def test_a_document_of_a_million_tokens_is_asked_about(stage: KnowledgeStage) -> None:
@@ -173,7 +173,7 @@ async def test_a_document_of_a_million_tokens_is_asked_about(stage: KnowledgeSta
     assert len(content) > 4_000_000
     ask = Asked(reader)
     began = time.monotonic()
-    await stage.run_knowledge(reader).answer("ledger.txt", pieces(content), "Where does the walrus live?")
+    await stage.run_knowledge(reader).answer_from_file("ledger.txt", pieces(content), "Where does the walrus live?")
     (entry,) = await stage.knowledge_base.store.entries([Scope("reading", stage.thread_id)])
     answer = await answered(stage, entry, ask)
 

@@ -12,7 +12,7 @@ import yaml
 
 from core.domain.errors import DocumentError
 from core.knowledge.document import Document
-from core.knowledge.parsing.parser_process import read_output
+from core.knowledge.parsing.parser_process import parse_output
 from tests.fixtures.documents.make import FOLDER, makers
 from tests.paths import REPOSITORY
 
@@ -39,7 +39,7 @@ def outputs(kind: str) -> dict[str, bytes]:
 
 
 def read_document(name: str) -> Document:
-    return read_output(outputs(Path(name).suffix)[name])
+    return parse_output(outputs(Path(name).suffix)[name])
 
 
 def shown_text(document: Document) -> str:

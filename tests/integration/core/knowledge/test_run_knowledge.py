@@ -34,9 +34,9 @@ async def test_a_file_that_is_known_by_another_name_replaces_the_earlier_one_of_
     for name, content in (("plan", b"Old."), ("final", b"New."), ("plan", b"New.")):
         await stage.knowledge_base.add(stage.thread, name, pieces(content))
 
-    (entry,) = await stage.run_knowledge().threads()
+    (entry,) = await stage.run_knowledge().thread_entries()
     assert entry.name == "plan"
-    assert "New." in await stage.run_knowledge().for_prompt()
+    assert "New." in await stage.run_knowledge().prompt_block()
 
 
 async def test_a_question_in_chinese_gets_a_block_in_chinese(stage: KnowledgeStage) -> None:
@@ -64,7 +64,7 @@ async def test_the_prompt_gives_the_agent_half_and_the_thread_what_remains(stage
     for at in range(6):
         await stage.put(AGENT, f"agent{at}.pdf", *[f"AGENT {WORDS}"] * 10)
     await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
-    block = await stage.run_knowledge().for_prompt("words", tokens_max=4000)
+    block = await stage.run_knowledge().prompt_block("words", tokens_max=4000)
 
     assert 1700 <= block.count("AGENT") * count_text(f"AGENT {WORDS}") <= 2200
     assert 1700 <= block.count("THREAD") * count_text(f"THREAD {WORDS}") <= 2200
@@ -74,7 +74,7 @@ async def test_the_prompt_gives_the_agent_half_and_the_thread_what_remains(stage
 async def test_what_the_agent_leaves_is_the_threads(stage: KnowledgeStage) -> None:
     await stage.put(AGENT, "agent.pdf", "AGENT knows little.")
     await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
-    block = await stage.run_knowledge().for_prompt("words", tokens_max=4000)
+    block = await stage.run_knowledge().prompt_block("words", tokens_max=4000)
 
     assert "AGENT knows little." in block
     assert block.count("THREAD") * count_text(f"THREAD {WORDS}") > 3500
@@ -82,7 +82,7 @@ async def test_what_the_agent_leaves_is_the_threads(stage: KnowledgeStage) -> No
 
 async def test_no_knowledge_is_no_block(stage: KnowledgeStage) -> None:
     knowledge = stage.run_knowledge()
-    assert (await knowledge.for_prompt("x"), await knowledge.search("x")) == ("", "")
+    assert (await knowledge.prompt_block("x"), await knowledge.search("x")) == ("", "")
 
 
 async def test_a_thread_does_not_see_what_another_agent_or_thread_knows(stage: KnowledgeStage) -> None:
@@ -104,11 +104,11 @@ def said(role: str, text: str) -> Message:
 async def test_a_very_long_conversation_is_searched(stage: KnowledgeStage) -> None:
     messages = [said("user" if at % 2 else "assistant", f"Message {at}: {WORDS}") for at in range(400)]
     messages[123] = said("user", "My locker number is 4711, do not forget.")
-    found = await stage.run_knowledge().recall(messages, "What is my locker number?", tokens_max=2000)
+    found = await stage.run_knowledge().search_messages(messages, "What is my locker number?", tokens_max=2000)
 
     assert "user: My locker number is 4711" in found
     assert count_text(found) < 2600
-    assert await stage.run_knowledge().threads() == ()
+    assert await stage.run_knowledge().thread_entries() == ()
 
 
 async def test_of_a_long_request_only_what_it_asks_for_is_searched(stage: KnowledgeStage) -> None:
@@ -116,7 +116,7 @@ async def test_of_a_long_request_only_what_it_asks_for_is_searched(stage: Knowle
     messages[50] = said("user", "The walrus sleeps at noon.")
     replies = {"long message": "When does the walrus sleep?", "keywords": "{}"}
     knowledge = stage.run_knowledge(lambda q: next(reply for key, reply in replies.items() if key in q))
-    found = await knowledge.recall(messages, "Hm. " * 2000, tokens_max=1000)
+    found = await knowledge.search_messages(messages, "Hm. " * 2000, tokens_max=1000)
 
     assert "The walrus sleeps at noon." in found
     assert max(len(question) for question in knowledge.ask.questions) < 3000
@@ -128,7 +128,7 @@ async def test_an_entry_is_removed_by_the_name_that_people_write(stage: Knowledg
 
     assert await stage.knowledge_base.remove(stage.thread, "Plan.pdf") == gone
     assert await stage.knowledge_base.remove(AGENT, "plan.pdf") is None
-    assert await stage.run_knowledge().threads() == (kept,)
+    assert await stage.run_knowledge().thread_entries() == (kept,)
     assert await stage.knowledge_base.remove(stage.thread, " PLAN.pdf ") == kept
     assert await stage.knowledge_base.remove(stage.thread, "plan.pdf") is None
 
@@ -138,4 +138,4 @@ async def test_a_question_in_another_language_is_looked_for_in_the_prompt_as_wel
     await stage.put(stage.thread, "handbook.pdf", *pages, "Employees have 30 days of annual leave.")
     knowledge = stage.run_knowledge(lambda _question: '{"keywords_zh": ["年假"], "keywords_en": ["annual leave"]}')
 
-    assert "30 days" in await knowledge.for_prompt("年假有多少天?", tokens_max=1000)
+    assert "30 days" in await knowledge.prompt_block("年假有多少天?", tokens_max=1000)

@@ -128,7 +128,7 @@ async def test_half_of_an_entrys_vectors_are_never_kept(
 
     assert entry.chunk_count > 64
     assert len(fake.seen) == 2
-    assert not await SqlKnowledgeVectors(database).has(entry.entry_id, "m")
+    assert not await SqlKnowledgeVectors(database).has_vectors(entry.entry_id, "m")
 
 
 async def test_a_failure_for_one_spares_the_others_the_wait(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:

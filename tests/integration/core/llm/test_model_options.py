@@ -12,7 +12,7 @@ from aiohttp import web
 from bots.bootstrap.inbound import build_roster
 from bots.bootstrap.model_clients import ProviderClients
 from bots.settings import Settings, load_settings
-from core.agents.definition import AgentDefinition, KnownNames, parse_definition
+from core.agents.definition import AgentDefinition, ReferableNames, parse_definition
 from core.domain.errors import ConfigurationError
 from core.domain.model_options import NO_OPTIONS, ModelOptions
 from core.llm.litellm_client import LiteLLMClient
@@ -184,7 +184,7 @@ def test_wrong_options_stop_the_start(options: object) -> None:
 def test_an_agents_options_are_checked_and_part_of_its_version() -> None:
     def parsed(options: str) -> AgentDefinition:
         whole = f"name: A\ndescription: B\n{options}"
-        return parse_definition(whole, file="a.yaml", agent_id="a", known=KnownNames(tools=frozenset()))
+        return parse_definition(whole, file="a.yaml", agent_id="a", known=ReferableNames(tools=frozenset()))
 
     assert parsed("options: {effort: low}").content_hash != parsed("").content_hash
     assert parsed("options: {}").content_hash == parsed("").content_hash

@@ -212,7 +212,7 @@ async def test_without_a_consent_the_server_is_missing_and_the_command_is_named(
 ) -> None:
     guest = guest_of(server.config(token_folder=tmp_path))
     assert await guest.look() == []
-    assert guest.servers.missing() == {
+    assert guest.servers.missing_servers() == {
         "fake": "it needs the consent of a person: an admin writes `mcp connect fake` to the bot, or runs "
         "`threadhand mcp-login fake`"
     }
@@ -225,12 +225,12 @@ async def test_a_server_is_tried_at_once_when_a_person_has_agreed(
     waiting = guest_of(config, backoff_seconds=1000)
     for _ in range(3):
         assert await waiting.look() == []
-    assert "is tried again in" in waiting.servers.missing()["fake"]
+    assert "is tried again in" in waiting.servers.missing_servers()["fake"]
     await guest_of(config, authorize=server.person).look()
     assert await waiting.look() == []
-    waiting.servers.retry("fake")
+    waiting.servers.reconnect("fake")
     assert await waiting.look() == ["mcp_fake_echo"]
-    waiting.servers.retry("fake")  # also while it is connected
+    waiting.servers.reconnect("fake")  # also while it is connected
     assert await waiting.look() == ["mcp_fake_echo"]
     assert await waiting.output("echo") == "here"
 
@@ -239,7 +239,7 @@ async def test_a_refused_consent_is_told(server: AuthorizingServer, guest_of: Ma
     server.refuses = True
     guest = guest_of(server.config(token_folder=tmp_path), authorize=server.person)
     assert await guest.look() == []
-    assert "gave no consent (access_denied)" in guest.servers.missing()["fake"]
+    assert "gave no consent (access_denied)" in guest.servers.missing_servers()["fake"]
 
 
 async def test_client_credentials_need_nobody_and_go_to_their_issuer_only(
@@ -253,7 +253,7 @@ async def test_client_credentials_need_nobody_and_go_to_their_issuer_only(
     stranger = guest_of(server.config(**fields, issuer="https://issuer.example"))
     assert await stranger.look() == []
     assert server.asked == ["client_credentials"]
-    assert SECRET not in stranger.servers.missing()["fake"]
+    assert SECRET not in stranger.servers.missing_servers()["fake"]
 
 
 def test_secrets_of_authorization_are_kept_out_of_texts() -> None:

@@ -42,7 +42,7 @@ async def test_protocol_legacy_saves_the_first_attempt(tmp_path: Path, guest_of:
 async def test_a_run_waits_longer_for_a_server_that_has_just_been_started(tmp_path: Path, guest_of: MakeGuest) -> None:
     guest = guest_of(old(tmp_path, "slow"), wait_seconds=0.01)
     assert await guest.look() == ["mcp_fake_echo"]
-    assert guest.servers.missing() == {}
+    assert guest.servers.missing_servers() == {}
 
 
 async def test_a_server_that_is_still_not_there_is_named_and_waited_for_only_once(
@@ -51,8 +51,8 @@ async def test_a_server_that_is_still_not_there_is_named_and_waited_for_only_onc
     config = old(tmp_path, "slow", protocol="legacy")
     guest = guest_of(config, wait_seconds=0.01, first_wait_seconds=0.02)
     assert await guest.look() == []
-    assert guest.servers.missing() == {"fake": "it is still starting"}
-    assert guest.servers.missing(frozenset({"other"})) == {}
+    assert guest.servers.missing_servers() == {"fake": "it is still starting"}
+    assert guest.servers.missing_servers(frozenset({"other"})) == {}
     assert await guest.look() == []
 
 
@@ -61,14 +61,14 @@ async def test_the_reason_of_a_failed_start_names_the_exit_code_and_the_last_wor
 ) -> None:
     guest = guest_of(old(tmp_path, "breaks", env={"API_TOKEN": "sk-secret-12345678"}), backoff_seconds=30)
     assert await guest.look() == []
-    why = guest.servers.missing()["fake"]
+    why = guest.servers.missing_servers()["fake"]
     assert why == ('its process ended with exit code 3; its last line on stderr: "no API key for [secret]"')
 
 
 async def test_an_unknown_version_is_named(tmp_path: Path, guest_of: MakeGuest) -> None:
     guest = guest_of(old(tmp_path, "new", protocol="legacy"))
     assert await guest.look() == []
-    assert guest.servers.missing()["fake"].startswith("it speaks MCP 2999-01-01; this program")
+    assert guest.servers.missing_servers()["fake"].startswith("it speaks MCP 2999-01-01; this program")
 
 
 @dataclass
@@ -185,6 +185,6 @@ async def test_a_server_that_asks_for_authorization_says_where(plain: PlainServe
     plain.refusal = lambda: web.Response(status=401, headers=challenge)
     guest = guest_of(plain.config())
     assert await guest.look() == []
-    assert guest.servers.missing() == {
+    assert guest.servers.missing_servers() == {
         "fake": f"it answered with the status 401, which asks for authorization ({place})"
     }

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
-from core.mcp.results import TEXT_CHARACTERS_MAX, decode_base64, tool_output
+from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result, decode_base64
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
 from tests.fakes.made_pictures import bomb, noise, upside
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -72,7 +72,7 @@ async def test_an_image_is_decoded_in_every_spelling_of_base64(encoded: str) -> 
 async def test_an_image_is_converted_for_the_model(picture: bytes, size: tuple[int, int] | None, reason: str) -> None:
     encoded = base64.b64encode(picture).decode()
     result = CallToolResult(content=[ImageContent(data=encoded, mime_type="image/png")])
-    output = await tool_output(result, server="s", tool="t", context=CONTEXT)
+    output = await convert_result(result, server="s", tool="t", context=CONTEXT)
     assert reason in str(output.output)
     images = [Image.open(io.BytesIO(base64.b64decode(str(one.content["base64"])))) for one in output.messages]
     assert [image.size for image in images] == ([size] if size else [])
@@ -174,5 +174,5 @@ async def test_answers_that_do_not_fit_are_asked_for_again(guest_of: MakeGuest) 
 async def test_parts_after_the_limit_of_characters_are_counted() -> None:
     texts = ["x" * TEXT_CHARACTERS_MAX, "second", "third"]
     parts = [TextContent(type="text", text=text) for text in texts]
-    said = await tool_output(CallToolResult(content=[*parts]), server="s", tool="t", context=CONTEXT)
+    said = await convert_result(CallToolResult(content=[*parts]), server="s", tool="t", context=CONTEXT)
     assert str(said.output).splitlines()[1:] == ["[2 more parts are left out: the result is too long]"]

@@ -13,7 +13,7 @@ from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
 from core.tools.catalogue import build_tool_set
 from core.tools.tool import ToolContext, prepare_call
-from core.web_access.providers import Provider, RapidApi, provider_file
+from core.web_access.providers import Provider, RapidApi, load_provider_endpoints
 from core.web_access.services import WebServices
 from tests.fakes.rapidapi import KEY, RAPIDAPI
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -70,7 +70,7 @@ async def test_each_provider_is_asked_at_its_host(
     output = str(outcome.result["output"])
     assert output.startswith('<data mark="')
     told = json.loads(output.split("\n", 1)[1].rsplit("\n", 1)[0])
-    assert told == {"host": provider_file(service).host, "given": arrives}
+    assert told == {"host": load_provider_endpoints(service).host, "given": arrives}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,7 +86,7 @@ async def test_the_endpoints_of_a_provider_are_listed(gateway: FakeWebService, n
 
 
 def test_the_routes_of_twitter_are_all_there() -> None:
-    paths = {name: one.path for name, one in provider_file("twitter").endpoints.items()}
+    paths = {name: one.path for name, one in load_provider_endpoints("twitter").endpoints.items()}
     assert paths == {
         "user_info": "/screenname.php",
         "timeline": "/timeline.php",
@@ -100,7 +100,7 @@ def test_the_routes_of_twitter_are_all_there() -> None:
         "retweets": "/retweets.php",
         "latest_replies": "/latest_replies.php",
     }
-    assert {one.method for one in provider_file("twitter").endpoints.values()} == {"GET"}
+    assert {one.method for one in load_provider_endpoints("twitter").endpoints.values()} == {"GET"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.threads import Reply
 from core.ports import Sandbox
 from core.tools.catalogue import build_tool_set
-from core.tools.replies import NoReplyParams, must_reply
+from core.tools.replies import NoReplyParams, with_refused_silence
 from core.tools.tool import ToolContext, ToolOutput
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
@@ -153,7 +153,7 @@ async def test_wrong_arguments_end_nothing(
 
 async def test_silence_is_refused_to_people_who_addressed_the_agent() -> None:
     toolbox = build_tool_set()
-    refusing = must_reply(toolbox)
+    refusing = with_refused_silence(toolbox)
     assert refusing.specs == toolbox.specs
     context = ToolContext(thread_id="t", run_id="r", sandbox=no_sandbox)
     silent = await toolbox.tools["no_reply"].run(NoReplyParams(), context)

@@ -16,7 +16,7 @@ from bots.bootstrap.web_access import build_address_guard
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError, ToolError
 from core.web_access.download import USER_AGENT, DownloadLimits, download
-from core.web_access.guard import AddressGuard, RefusedAddress, is_refused, web_url
+from core.web_access.guard import AddressGuard, RefusedAddress, is_refused_address, parse_web_url
 from tests.fakes.busy_threads import busy_threads
 from tests.fakes.web_service import FakeWebService, endless, fake_web_service, moved, refusal, says, silent
 from tests.requirements_of_the_machine import lacking
@@ -36,26 +36,26 @@ PERMITTED = """
 
 @pytest.mark.parametrize("address", [*REFUSED.split(), ""])
 def test_an_address_of_no_public_place_is_refused(address: str) -> None:
-    assert is_refused(address)
+    assert is_refused_address(address)
 
 
 @pytest.mark.parametrize("address", PERMITTED.split())
 def test_an_address_of_the_public_internet_is_permitted(address: str) -> None:
-    assert not is_refused(address)
+    assert not is_refused_address(address)
 
 
 @given(st.integers(min_value=0, max_value=2**32 - 1))
 def test_ipv6_forms_of_an_address_are_judged_like_it(number: int) -> None:
     plain = IPv4Address(number)
     for form in (0xFFFF << 32, 0x64FF9B << 96):
-        assert is_refused(IPv6Address(form + number)) == is_refused(plain)
+        assert is_refused_address(IPv6Address(form + number)) == is_refused_address(plain)
 
 
 @given(st.sampled_from(["10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"]), st.data())
 def test_no_address_of_a_closed_network_is_permitted(network: str, data: st.DataObject) -> None:
     known = IPv4Network(network)
     offset = data.draw(st.integers(min_value=0, max_value=known.num_addresses - 1))
-    assert is_refused(known.network_address + offset)
+    assert is_refused_address(known.network_address + offset)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_no_address_of_a_closed_network_is_permitted(network: str, data: st.Data
 )
 def test_what_is_no_web_address_is_told(text: str) -> None:
     with pytest.raises(ToolError):
-        web_url(text)
+        parse_web_url(text)
 
 
 OWN = ["8.8.4.4", "2606:4700::7"]
@@ -211,9 +211,9 @@ async def test_redirects_are_followed_and_counted(site: FakeWebService) -> None:
 
 async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(site: FakeWebService) -> None:
     guard = open_to(site)
-    assert await guard.addresses("127.0.0.1", site.port) == ("127.0.0.1",)
+    assert await guard.resolve_host("127.0.0.1", site.port) == ("127.0.0.1",)
     with pytest.raises(RefusedAddress):
-        await guard.addresses("localhost", 1)
+        await guard.resolve_host("localhost", 1)
     # past every check of the name: the connector itself refuses the address
     async with ClientSession(connector=AddressGuard().connector()) as session:
         with pytest.raises(OSError, match="public internet"):
@@ -224,7 +224,7 @@ async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(site
 async def test_names_are_resolved_while_all_shared_threads_are_busy(site: FakeWebService) -> None:
     with busy_threads():
         async with asyncio.timeout(30):
-            assert await open_to(site).addresses("localhost", site.port) == ("127.0.0.1",)
+            assert await open_to(site).resolve_host("localhost", site.port) == ("127.0.0.1",)
             fetched = await download(f"http://localhost:{site.port}/one", open_to(site))
     assert fetched.content == b"page /one"
 

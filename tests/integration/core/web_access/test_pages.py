@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.domain.errors import ToolError
-from core.web_access.client import Api
+from core.web_access.client import ServiceApi
 from core.web_access.guard import AddressGuard
 from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
 from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES, scrape
@@ -136,7 +136,7 @@ async def test_a_page_that_takes_too_long_is_given_up(site: FakeWebService) -> N
 def with_key(service: FakeWebService, *, key: str = KEY, allowed: FakeWebService | None = None) -> Firecrawl:
     endpoints = [allowed.endpoint] if allowed else []
     return Firecrawl(
-        Api(name="Firecrawl", url=service.url, headers={"Authorization": f"Bearer {key}"}, pause_seconds=0),
+        ServiceApi(name="Firecrawl", url=service.url, headers={"Authorization": f"Bearer {key}"}, pause_seconds=0),
         AddressGuard(frozenset(endpoints)),
     )
 

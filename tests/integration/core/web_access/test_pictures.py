@@ -6,13 +6,13 @@ import pytest
 from PIL import Image
 
 from core.domain.errors import ToolError
-from core.web_access.pictures import SHOWN_BYTES_MAX, prepare_for_model
+from core.web_access.pictures import SHOWN_BYTES_MAX, prepare_picture
 from tests.fakes import made_pictures as made
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
 async def test_each_promised_kind_is_taken(kind: str) -> None:
-    fit = await prepare_for_model(made.picture(kind), name="a")
+    fit = await prepare_picture(made.picture(kind), name="a")
     assert fit.mime_type in ("image/png", "image/jpeg")
     with Image.open(io.BytesIO(fit.content)) as shown:
         assert shown.size == (fit.width, fit.height) == (60, 40)
@@ -26,21 +26,21 @@ async def test_each_promised_kind_is_taken(kind: str) -> None:
 async def test_a_large_picture_shrinks_below_what_models_take() -> None:
     content = made.noise((1800, 1700), "PNG")
     assert 9_000_000 < len(content) < 10_000_000
-    fit = await prepare_for_model(content, name="a")
+    fit = await prepare_picture(content, name="a")
     assert len(fit.content) <= SHOWN_BYTES_MAX
     assert len(fit.content) * 4 / 3 <= 5_000_000
-    wide = await prepare_for_model(made.picture(size=(6000, 3000)), name="a")
+    wide = await prepare_picture(made.picture(size=(6000, 3000)), name="a")
     assert (wide.width, wide.height) == (1920, 960)
 
 
 async def test_it_stands_upright_and_keeps_no_metadata() -> None:
-    fit = await prepare_for_model(made.upside((60, 40)), name="a")
+    fit = await prepare_picture(made.upside((60, 40)), name="a")
     assert (fit.width, fit.height) == (40, 60)
     assert b"maker of the camera" not in fit.content
 
 
 async def test_a_photo_of_a_telephone_is_shown_upright() -> None:
-    fit = await prepare_for_model(made.heic(), name="a")
+    fit = await prepare_picture(made.heic(), name="a")
     with Image.open(io.BytesIO(fit.content)) as shown:
         assert shown.size == (fit.width, fit.height) == (48, 64)
         right, left = (shown.convert("RGB").getpixel((x, 30)) for x in (40, 8))
@@ -51,7 +51,7 @@ async def test_a_photo_of_a_telephone_is_shown_upright() -> None:
 
 
 async def test_of_a_film_the_first_picture_counts() -> None:
-    fit = await prepare_for_model(made.animated(), name="a")
+    fit = await prepare_picture(made.animated(), name="a")
     with Image.open(io.BytesIO(fit.content)) as shown:
         assert getattr(shown, "n_frames", 1) == 1
         assert shown.convert("RGB").getpixel((5, 5)) == (0, 128, 0)
@@ -59,12 +59,12 @@ async def test_of_a_film_the_first_picture_counts() -> None:
 
 async def test_what_can_be_seen_through_is_kept_or_put_on_white() -> None:
     clear = made.saved(Image.new("RGBA", (30, 30), (0, 0, 0, 0)), "PNG")
-    fit = await prepare_for_model(clear, name="a")
+    fit = await prepare_picture(clear, name="a")
     with Image.open(io.BytesIO(fit.content)) as shown:
         assert shown.mode == "RGBA"
     noisy = Image.open(io.BytesIO(made.noise((1500, 1500)))).convert("RGBA")
     noisy.putalpha(0)
-    fit = await prepare_for_model(made.saved(noisy, "PNG"), name="a")
+    fit = await prepare_picture(made.saved(noisy, "PNG"), name="a")
     with Image.open(io.BytesIO(fit.content)) as shown:
         assert min(shown.convert("RGB").getpixel((700, 700))) > 250
 
@@ -84,4 +84,4 @@ async def test_what_can_be_seen_through_is_kept_or_put_on_white() -> None:
 )
 async def test_what_is_no_fit_picture_is_told(content: bytes, said: str) -> None:
     with pytest.raises(ToolError, match=rf"^logo\.png .*{said}"):
-        await prepare_for_model(content, name="logo.png")
+        await prepare_picture(content, name="logo.png")

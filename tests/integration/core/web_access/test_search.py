@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from core.domain.errors import ToolError
-from core.web_access.client import Api
+from core.web_access.client import ServiceApi
 from core.web_access.search import KeylessSearch, Tavily
 from tests.fakes.search_engines import DUCKDUCKGO, KEY, NOT_LET_IN, TAVILY
 from tests.fakes.web_service import Answer, FakeWebService, endless, fake_web_service, moved, refusal, says, silent
@@ -22,7 +22,7 @@ async def engine() -> AsyncIterator[FakeWebService]:
 
 def tavily(engine: FakeWebService, *, key: str = KEY, seconds_max: float = 20) -> Tavily:
     return Tavily(
-        Api(
+        ServiceApi(
             name="Tavily",
             url=engine.url,
             headers={"Authorization": f"Bearer {key}"},
@@ -34,7 +34,7 @@ def tavily(engine: FakeWebService, *, key: str = KEY, seconds_max: float = 20) -
 
 
 def keyless(engine: FakeWebService) -> KeylessSearch:
-    return KeylessSearch(Api(name="The search", url=f"{engine.url}/html", pause_seconds=0))
+    return KeylessSearch(ServiceApi(name="The search", url=f"{engine.url}/html", pause_seconds=0))
 
 
 async def test_the_search_without_a_key_reads_the_results_page(engine: FakeWebService) -> None:

@@ -96,10 +96,10 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     note("first sandbox")
     await run(sandbox, "true")
     note("command")
-    await sandbox.link(8080)
+    await sandbox.find_port_url(8080)
     note("link")
     for name in ("save", "save again"):
-        worker.end_hold("thread")
+        worker.release("thread")
         await until(lambda: not worker._save_tasks)
         note(name)
     await sandbox.close()

@@ -12,7 +12,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Download, Locator, Page, async_playwright, expect
 
 from bots.demo.environment import DemoEnvironment, start_demo
-from bots.demo.runner import page_samples
+from bots.demo.runner import build_page_samples
 from bots.settings import load_settings
 from simulator.model.scenario import load_scenario
 from simulator.page.server import served_page
@@ -106,7 +106,7 @@ async def reading(
     `plays`: the stories play by themselves, as in the demo.
     """
     platforms = {"slack": stage.slack, "discord": stage.discord}
-    samples = page_samples(stage, play_themselves=plays)
+    samples = build_page_samples(stage, play_themselves=plays)
     async with served_page(platforms, port=None, samples=samples) as address, window(address, size=size) as reader:
         await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
         await expect(reader.side("discord").locator(".link.is-on")).to_be_attached()

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from bots.demo import file_stories, handbook_story
 from bots.demo.environment import STORY_AGENT
-from bots.demo.mcp_notice_board import mcp_settings
+from bots.demo.mcp_notice_board import board_server_settings
 from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK, WRITING
@@ -31,7 +31,7 @@ async def recorded(platform: PlatformName) -> AsyncGenerator[tuple[Stage, Record
         folder = stage.program.folder
         (folder / "agents").mkdir()
         (folder / "agents" / "threadhand.yaml").write_text(STORY_AGENT, "utf-8")
-        (folder / "mcp.json").write_text(mcp_settings(folder / "notices.txt"), "utf-8")
+        (folder / "mcp.json").write_text(board_server_settings(folder / "notices.txt"), "utf-8")
         stage.program.change(
             agents_dir=str(folder / "agents"),
             mcp_config=str(folder / "mcp.json"),

@@ -43,10 +43,10 @@ class Chat:
         self.events.append(f"{event} @{now - self.began:.0f}" if now - self.last > 0.1 else event)
         self.last = now
 
-    async def streams(self, _address: object) -> object:
+    async def find_streams(self, _address: object) -> object:
         return self.given.get("streams", self)
 
-    async def plan_one(self, _draft: object) -> Any:
+    async def plan_delivery(self, _draft: object) -> Any:
         return SimpleNamespace(state=self.given.get("state", "pending"))
 
     async def start_stream(self, _stream: object, _streams: object) -> bool:
@@ -124,7 +124,7 @@ async def test_what_is_written(script: Sequence[Any], given: Mapping[str, Any], 
     chat: Any = Chat(**given)
     chat.answer_limit = given.get("limit", 1000)
     stream, run = AnswerStream(), SimpleNamespace(attention=given.get("attention", "addressed"), run_id="r")
-    writing = asyncio.ensure_future(stream.write(run, chat))  # type: ignore[arg-type]
+    writing = asyncio.ensure_future(stream.stream_until_end(run, chat))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     for step in script:
         if isinstance(step, int | float):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from bots.delivery import markdown as under_test
 from bots.delivery.markdown import (
-    cut_index,
-    markdown_parser,
+    choose_parser,
+    fitting_prefix_length,
     markdown_to_words,
+    normalize_model_markdown,
     split_markdown,
-    tidy_markdown,
     utf16_length,
 )
 
@@ -116,9 +116,9 @@ def test_a_list_of_emoji_keeps_every_character_and_the_limit_in_utf_16_units(tex
 
 
 def test_a_cut_keeps_an_emoji_with_its_modifiers_whole():
-    assert "👩‍🔬"[: cut_index("👩‍🔬", 4)] == "👩‍"  # too little room: nothing else can be done
+    assert "👩‍🔬"[: fitting_prefix_length("👩‍🔬", 4)] == "👩‍"  # too little room: nothing else can be done
     text = "ab👩‍🔬👍🏽"
-    assert [text[: cut_index(text, room)] for room in (2, 6, 7, 10, 11)] == [
+    assert [text[: fitting_prefix_length(text, room)] for room in (2, 6, 7, 10, 11)] == [
         *("ab", "ab", "ab👩‍🔬", "ab👩‍🔬", "ab👩‍🔬👍🏽")
     ]
 
@@ -175,7 +175,7 @@ def test_where_a_text_is_cut(text: str, limit: int, parts: list[str]):
     ],
 )
 def test_what_models_write_is_made_fit_for_chat(written: str, shown: str):
-    assert tidy_markdown(written) == shown
+    assert normalize_model_markdown(written) == shown
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,6 @@ def test_the_words_of_a_text(markdown: str, words: str):
 @given(st.text(alphabet="[]()!:`\\ ab\n<>*~|-/", max_size=60))
 @example("[a](b) ![c][d]\n\n[d]: http://x")
 def test_text_without_links_is_read_by_a_quicker_parser_in_the_same_way(markdown: str) -> None:
-    quick = markdown_parser(markdown).parse(markdown)
+    quick = choose_parser(markdown).parse(markdown)
     usual = under_test._MARKDOWN.parse(markdown)
     assert [one.as_dict() for one in quick] == [one.as_dict() for one in usual]

@@ -14,20 +14,20 @@ from bots.delivery.next_step import (
     ChatState,
     FinishPosting,
     PostOutbox,
-    React,
     ReadInputs,
     RunEnd,
+    SetReaction,
     ShowStatus,
     Step,
-    TellWait,
+    TellRequesterOfWait,
     Wait,
     add_event,
-    add_inputs,
-    desired_signs,
+    add_unread_inputs,
+    desired_reactions,
     is_typing,
     needs_final_status,
-    next_post,
-    next_reaction,
+    next_post_step,
+    next_reaction_step,
 )
 from bots.delivery.run_view import RunView, Task, ViewState
 from core.domain.events import MessageAdded, TurnStarted
@@ -94,7 +94,7 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
 
 @pytest.mark.parametrize(("why", "given", "now", "expected"), POSTS, ids=[row[0] for row in POSTS])
 def test_what_is_posted_next(why: str, given: ChatState, now: float, expected: Step | None) -> None:
-    assert next_post(given, now) == expected, why
+    assert next_post_step(given, now) == expected, why
 
 
 ENDED = RunEnd(state="completed", refs=("1", "2"), request_ref="1")
@@ -134,34 +134,35 @@ SIGNS: tuple[tuple[str, ChatState, float, dict[str, str | None]], ...] = (
 
 @pytest.mark.parametrize(("why", "given", "now", "expected"), SIGNS, ids=[row[0] for row in SIGNS])
 def test_the_reactions_of_messages(why: str, given: ChatState, now: float, expected: dict[str, str | None]) -> None:
-    assert desired_signs(given, now) == expected, why
+    assert desired_reactions(given, now) == expected, why
 
 
 SEEN = {"1": "seen"}
 REACTIONS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("a queued run looks at the clock", state(), 0.0, Wait(1.5)),
-    ("a first reaction does not wait", state(view=WORKS), 0.0, React("1", "seen", False)),
+    ("a first reaction does not wait", state(view=WORKS), 0.0, SetReaction("1", "seen", False)),
     ("one that is there is not set again", state(view=WORKS, signs=SEEN), 9.0, NO_CHANGE),
-    ("a follow-up", state(view=WORKS, signs=SEEN, follow_ups=("2",)), 9.0, React("2", "seen", False)),
+    ("a follow-up", state(view=WORKS, signs=SEEN, follow_ups=("2",)), 9.0, SetReaction("2", "seen", False)),
     ("a question waits for its turn, because none may follow", state(view=ASKS, outbox=(True, 1, 0), signs=SEEN), 9.0,
-     React("1", "asking", True)),
-    ("without database it waits", state(view=WORKS, paused_until={React: 12.0}), 9.0, Wait(12.0)),
+     SetReaction("1", "asking", True)),
+    ("without database it waits", state(view=WORKS, paused_until={SetReaction: 12.0}), 9.0, Wait(12.0)),
     ("new messages are read", state(view=WORKS, inputs=2, inputs_read=1), 9.0, ReadInputs(2)),
     ("but not after the end", state(view=DONE, inputs=2), 9.0, NO_CHANGE),
-    ("a long wait is told", state(view=DONE, tell_wait_at=60.0), 60.0, TellWait()),
+    ("a long wait is told", state(view=DONE, tell_wait_at=60.0), 60.0, TellRequesterOfWait()),
     ("a shorter one is not", state(view=DONE, tell_wait_at=60.0), 59.0, Wait(60.0)),
     ("nor is one that is over", state(view=DONE, tell_wait_at=60.0, end=RunEnd()), 60.0, None),
-    ("the last ones are certain", state(end=ENDED, signs=SEEN), 9.0, React("1", "done", True)),
+    ("the last ones are certain", state(end=ENDED, signs=SEEN), 9.0, SetReaction("1", "done", True)),
     ("also if they remove one", state(end=RunEnd(state="silent", refs=("1",)), signs=SEEN), 9.0,
-     React("1", None, True)),
-    ("also if this process set none", state(end=RunEnd(state="silent", refs=("1",))), 9.0, React("1", None, True)),
+     SetReaction("1", None, True)),
+    ("also if this process set none", state(end=RunEnd(state="silent", refs=("1",))), 9.0,
+     SetReaction("1", None, True)),
     ("nothing follows them", state(end=ENDED, signs={"1": "done", "2": "done"}), 9.0, None),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(("why", "given", "now", "expected"), REACTIONS, ids=[row[0] for row in REACTIONS])
 def test_which_reaction_is_next(why: str, given: ChatState, now: float, expected: Step | None) -> None:
-    assert next_reaction(given, now) == expected, why
+    assert next_reaction_step(given, now) == expected, why
 
 
 @pytest.mark.parametrize(
@@ -220,13 +221,13 @@ def test_what_comes_during_a_run_is_unread_until_the_run_reads_it() -> None:
         unread_input("3", attention="unsure"),
         unread_input("4", kind="delete"),
     ]
-    assert add_inputs(STARTED, 1, inputs[:1]).unread == frozenset()
-    found = add_inputs(STARTED, 1, inputs)
+    assert add_unread_inputs(STARTED, 1, inputs[:1]).unread == frozenset()
+    found = add_unread_inputs(STARTED, 1, inputs)
     assert (found.follow_ups, found.unread) == (("1", "2"), frozenset({"1", "2"}))
     content: JsonObject = {"role": "user", "content": "text"}
     message = Message(type="user", content=content, is_llm_message=True, thread_id="t", metadata={"message_ref": "2"})
     later = add_event(found, MessageAdded(message=message))
     assert (later.follow_ups, later.unread) == (("1", "2"), frozenset({"1"}))
     assert add_event(later, TurnStarted(turn_id="t", number=1)).view.state == "working"
-    again = add_inputs(later, 2, [unread_input("5")])
+    again = add_unread_inputs(later, 2, [unread_input("5")])
     assert (again.follow_ups, again.unread) == (("1", "2", "5"), frozenset({"5"}))

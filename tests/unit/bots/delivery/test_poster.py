@@ -97,7 +97,7 @@ class Chat:
     async def react(self, _address: Address, _ref: str, sign: str | None, *, precondition: Any) -> None:
         await self.call("react", None, sign or "none", precondition)
 
-    async def streams(self, _address: Address) -> object:
+    async def find_streams(self, _address: Address) -> object:
         return self.outcome("streams", self)
 
     async def start(self, _address: Address, *, delivery_id: str, precondition: Any) -> str:
@@ -126,7 +126,7 @@ NEW_PROBE = (delivery("attempting", None, "notice", PROBE_ORDINAL),)
 
 
 def show(state: DeliveryState = "pending", ref: str | None = None, content: Content = ANSWER, **more: Any) -> Call:
-    return lambda poster, _: poster.show(delivery(state, ref), content, **more)
+    return lambda poster, _: poster.post_or_edit(delivery(state, ref), content, **more)
 
 
 def attach(error: Exception | None = None) -> AttachedFile:

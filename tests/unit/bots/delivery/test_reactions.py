@@ -45,7 +45,7 @@ class Chat:
     ) -> None:
         for reaction in wanted:
             with suppress(SurfaceUnclear):
-                await reactions.show(
+                await reactions.set_only_reaction(
                     message, reaction, sent_at_seconds=sent_at, add=self.add, remove=self.remove, fetch_own=self.own
                 )
 

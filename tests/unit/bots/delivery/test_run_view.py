@@ -14,10 +14,10 @@ from bots.delivery.run_view import (
     RunView,
     Task,
     apply_event,
-    duration,
     format_details,
-    newest_tasks,
-    past_tense,
+    format_duration,
+    keep_newest_tasks,
+    to_past_tense,
 )
 from bots.discord.render.status import status_sections
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
@@ -172,20 +172,20 @@ def test_each_tool_of_ours_has_a_past_tense() -> None:
         if tool.example is not None and name not in SEEN_ELSEWHERE | {"web_browser_takeover"}
     ]
     assert len(titles) > 30
-    assert [title for title in titles if past_tense(title) == title] == []
+    assert [title for title in titles if to_past_tense(title) == title] == []
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.24, "0.2 s"), (9.94, "9.9 s"), (59.6, "1 min 0 s"), (80, "1 min 20 s"), (25.2, "25 s")]
 )
 def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @given(st.lists(st.sampled_from(["running", "started", "done"]), max_size=30), st.integers(min_value=1, max_value=12))
 def test_newest_tasks_keeps_the_order_and_counts_the_rest(states: list[Any], count: int) -> None:
     tasks = tuple(Task(call_id=str(at), title=str(at), state=state) for at, state in enumerate(states))
-    kept, hidden = newest_tasks(tasks, count)
+    kept, hidden = keep_newest_tasks(tasks, count)
     assert len(kept) == min(count, len(tasks))
     assert hidden == len(tasks) - len(kept)
     assert list(kept) == sorted(kept, key=lambda task: int(task.call_id))
@@ -248,7 +248,7 @@ LEFT = Task(call_id="c", title="Running serve", state="left")
     ],
 )  # fmt: skip
 def test_the_figures_of_a_run(view: RunView, figures: str, *, has_details: bool) -> None:
-    assert (view.figures, view.has_details) == (figures, has_details)
+    assert (view.summary, view.has_details) == (figures, has_details)
 
 
 def text(words: str) -> TextStreamed:

@@ -43,10 +43,10 @@ async def test_the_first_message_after_a_new_session_waits_for_the_gap_to_be_fil
     history, cursors = History(), FakeCursors(c7="100")
     channel_cursors = ChannelCursors(cursors, history.fill)
     channel_cursors.start_session()
-    async with channel_cursors.handling(7, 105):
+    async with channel_cursors.handle_in_order(7, 105):
         assert history.fills == [(7, 100)]
         assert cursors.stored == {"7": "100"}
-    async with channel_cursors.handling(7, 106):
+    async with channel_cursors.handle_in_order(7, 106):
         pass
     assert history.fills == [(7, 100)]
     await channel_cursors.close()
@@ -56,7 +56,7 @@ async def test_the_first_message_after_a_new_session_waits_for_the_gap_to_be_fil
 async def test_a_channel_without_a_cursor_has_no_gap() -> None:
     history, cursors = History(), FakeCursors()
     channel_cursors = ChannelCursors(cursors, history.fill)
-    async with channel_cursors.handling(7, 105):
+    async with channel_cursors.handle_in_order(7, 105):
         pass
     await channel_cursors.close()
     assert (history.fills, cursors.stored) == ([], {"7": "105"})
@@ -67,7 +67,7 @@ async def test_messages_of_one_channel_are_handled_one_after_the_other() -> None
     seen: list[str] = []
 
     async def handle(message_id: int) -> None:
-        async with channel_cursors.handling(7, message_id):
+        async with channel_cursors.handle_in_order(7, message_id):
             seen.append(f"begin {message_id}")
             await asyncio.sleep(0.001)
             seen.append(f"end {message_id}")
@@ -83,7 +83,7 @@ async def test_a_message_that_failed_holds_the_cursor_and_is_read_again_by_itsel
     channel_cursors = ChannelCursors(cursors, history.fill, retry_seconds=0.001)
     channel_cursors.mark_current(7)
     with pytest.raises(RuntimeError, match="disk"):
-        async with channel_cursors.handling(7, 105):
+        async with channel_cursors.handle_in_order(7, 105):
             raise RuntimeError("disk")
     assert cursors.stored == {"7": "100"}
     await until(lambda: history.fills == [(7, 100)])
@@ -94,7 +94,7 @@ async def test_the_first_message_of_a_channel_that_failed_is_read_again_too() ->
     history = History()
     channel_cursors = ChannelCursors(FakeCursors(), history.fill, retry_seconds=0.001)
     with pytest.raises(RuntimeError):
-        async with channel_cursors.handling(7, 105):
+        async with channel_cursors.handle_in_order(7, 105):
             raise RuntimeError
     await until(lambda: history.fills == [(7, 104)])
     await channel_cursors.close()
@@ -105,7 +105,7 @@ async def test_a_gap_that_cannot_be_filled_is_tried_again_and_nothing_passes_it(
     history.failures = 1
     channel_cursors = ChannelCursors(cursors, history.fill, retry_seconds=0.001)
     with pytest.raises(RuntimeError, match="no history"):
-        async with channel_cursors.handling(7, 105):
+        async with channel_cursors.handle_in_order(7, 105):
             pytest.fail("handled across a gap")
     assert cursors.stored == {"7": "100"}
     await until(lambda: len(history.fills) == 2)
@@ -138,7 +138,7 @@ async def recorded(guild: SimpleNamespace, **stored: str) -> tuple[History, dict
     await channel_cursors.close()
     before = dict(cursors.stored)
     for one in (*guild.text_channels, *guild.threads):
-        async with channel_cursors.handling(one.id, 9_000):
+        async with channel_cursors.handle_in_order(one.id, 9_000):
             pass
     await channel_cursors.close()
     return history, before

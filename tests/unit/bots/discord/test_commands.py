@@ -8,8 +8,8 @@ from bots.discord.interactions.commands import (
     LOCALES,
     CommandTranslator,
     build_command_tree,
-    is_equivalent,
-    translations,
+    equals_registered_value,
+    load_translations,
 )
 from bots.discord.interactions.responses import InteractionHandler
 from simulator.discord.rest.errors import FormErrors
@@ -42,15 +42,15 @@ THEIRS = [
 
 
 def test_what_discord_adds_leaves_out_or_sorts_otherwise_is_the_same() -> None:
-    assert is_equivalent(OURS, THEIRS)
+    assert equals_registered_value(OURS, THEIRS)
 
 
 def test_a_changed_word_a_missing_and_a_surplus_command_are_not() -> None:
     changed = [{**THEIRS[0], "description": "Halt"}, THEIRS[1]]
-    assert not is_equivalent(OURS, changed)
-    assert not is_equivalent(OURS, THEIRS[:1])
-    assert not is_equivalent(OURS, [*THEIRS, {"name": "old", "type": 1}])
-    assert not is_equivalent(OURS, "nonsense")
+    assert not equals_registered_value(OURS, changed)
+    assert not equals_registered_value(OURS, THEIRS[:1])
+    assert not equals_registered_value(OURS, [*THEIRS, {"name": "old", "type": 1}])
+    assert not equals_registered_value(OURS, "nonsense")
 
 
 def test_a_run_takes_ten_files_and_agents_files_and_knowledge_are_suggested() -> None:
@@ -99,4 +99,4 @@ async def test_every_name_and_description_is_translated_into_six_languages() -> 
         errors = FormErrors()
         check_command(errors, (), one)
         errors.raise_if_any()
-    assert used == set(translations())
+    assert used == set(load_translations())

@@ -10,11 +10,11 @@ from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.markdown import utf16_length
 from bots.delivery.run_view import RunView, Task, ViewState
 from bots.discord.interactions.controls import ASK_CUSTOM_ID
-from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, render_content, simplify_message
+from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, render_content, simplify_layout
 from bots.discord.rest import delivery_marker
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
-from core.domain.schedules import commands_about
+from core.domain.schedules import build_commands
 from core.domain.threads import Ask, Person
 from simulator.discord.rest.errors import FormErrors
 from simulator.discord.rules.components import check_components
@@ -162,7 +162,7 @@ def test_every_option_is_offered_as_far_as_a_message_holds_them(count: int) -> N
     assert offered == [*options][: min(count, 425)]
     left = count - 425
     assert (f"{left} more options do not fit" in str(body)) == (left > 0)
-    simple = require(simplify_message(body, "d"))
+    simple = require(simplify_layout(body, "d"))
     assert len(simple["components"]) <= 5
 
 
@@ -253,7 +253,7 @@ def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str)
 
 def test_an_answered_approval_has_the_buttons_of_what_was_approved() -> None:
     answered = replace(APPROVAL, state="answered", answer="Approve once")
-    commands = commands_about("k7m2xqab")
+    commands = build_commands("k7m2xqab")
     assert "Pause" not in str(render_content(AskPrompt(ask=APPROVAL, commands=commands)))
     body = render_content(AskPrompt(ask=answered, commands=commands))
     found = {one["label"]: one["custom_id"] for one in controls(body["components"])}
@@ -271,7 +271,7 @@ def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
 def test_a_new_status_notifies_nobody_unless_it_is_all_that_comes(state: ViewState, is_silent: bool) -> None:
     content = RunStatus(run_id="r", view=RunView(state=state))
     body = render_content(content, delivery_id="d")
-    simple = require(simplify_message(body, "d"))
+    simple = require(simplify_layout(body, "d"))
     assert [bool(int(str(one["flags"])) & 4096) for one in (body, simple)] == [is_silent] * 2
     edited = render_content(content)
     assert not int(str(edited["flags"])) & 4096, "Discord takes the flag of new messages only"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bots.eval.task_from_thread import copy_uploads, task_of
+from bots.eval.task_from_thread import build_task, copy_uploads
 from core.domain.messages import Message
 
 
@@ -29,4 +29,4 @@ def test_a_line_that_a_user_wrote_names_no_file_elsewhere() -> None:
         Message(type=kind, content={"content": text}, is_llm_message=True, thread_id="thread", metadata={})
         for kind in ("user", "assistant")
     )
-    assert task_of([said, answer])[1] == ("a.csv", "b.csv")
+    assert build_task([said, answer])[1] == ("a.csv", "b.csv")

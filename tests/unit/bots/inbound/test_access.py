@@ -12,7 +12,7 @@ from bots.inbound.access import (
     UNKNOWN_PERSON,
     AccessCheck,
     AccessPolicy,
-    refusal_sentence,
+    find_refusal_sentence,
 )
 from bots.inbound.actions import CommandCalled, RunButtonPressed, UserAction
 from core.domain.actions import ActorContext, AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
@@ -85,7 +85,7 @@ def of_app(app_id: str) -> ActorContext:
     ],
 )
 def test_who_is_let_in(policy: AccessPolicy, actor: ActorContext, sentence: str | None) -> None:
-    assert refusal_sentence(replace(MESSAGE, actor=actor), policy) == sentence
+    assert find_refusal_sentence(replace(MESSAGE, actor=actor), policy) == sentence
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_who_is_let_in(policy: AccessPolicy, actor: ActorContext, sentence: str 
 )
 def test_who_deletes_is_not_always_known_and_then_the_place_counts(policy: AccessPolicy, sentence: str | None) -> None:
     for action in (DELETION, StopRequested(**PLACE, message_ref="1")):
-        assert refusal_sentence(replace(action, person=NOBODY), policy) == sentence
-    assert refusal_sentence(replace(MESSAGE, person=NOBODY), AccessPolicy(roles=("R1",))) == NOT_ALLOWED
+        assert find_refusal_sentence(replace(action, person=NOBODY), policy) == sentence
+    assert find_refusal_sentence(replace(MESSAGE, person=NOBODY), AccessPolicy(roles=("R1",))) == NOT_ALLOWED
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Known:
     may_ask: bool = True
     keys: set[str] = field(default_factory=set[str])
 
-    async def claim(self, key: str) -> bool:
+    async def claim_key(self, key: str) -> bool:
         is_new = key not in self.keys
         self.keys.add(key)
         return is_new

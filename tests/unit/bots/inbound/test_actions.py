@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.actions import ANOTHER_AGENT_RUNNING, SHORT_HELP, UNKNOWN_CONTROL, decide
+from bots.inbound.actions import ANOTHER_AGENT_RUNNING, SHORT_HELP, UNKNOWN_CONTROL, decide_action
 from core.agents.definition import AgentDefinition
 from core.domain.actions import (
     ActorContext,
@@ -111,7 +111,7 @@ def outcome(decision: Decision) -> str:
     ],
 )
 def test_whose_action_counts(action: StoredAction, now: ThreadSnapshot, expected: str) -> None:
-    decision = decide(action, now)
+    decision = decide_action(action, now)
     assert outcome(decision) == expected
     if isinstance(decision, Accept) and expected == "is read":
         assert decision.is_steering is isinstance(action, IncomingMessage)
@@ -122,7 +122,7 @@ def test_whose_action_counts(action: StoredAction, now: ThreadSnapshot, expected
     [(SAID, "answers"), (replace(SAID, text="Which?"), "is ignored"), (replace(SAID, text=""), "is ignored")],
 )
 def test_words_of_a_command_may_answer_a_question_and_are_no_request(action: IncomingMessage, expected: str) -> None:
-    assert outcome(decide(action, ASKING, must_answer=True)) == expected
+    assert outcome(decide_action(action, ASKING, must_answer=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_words_of_a_command_may_answer_a_question_and_are_no_request(action: Inc
 def test_what_comes_late_answers_nothing_and_is_asked_about_once(
     now: ThreadSnapshot | None, is_late: bool, expected: str
 ) -> None:
-    decision = decide(replace(SAID, text="yes"), now, is_late=is_late)
+    decision = decide_action(replace(SAID, text="yes"), now, is_late=is_late)
     assert outcome(decision) == expected
     assert getattr(decision, "is_late", is_late) is is_late
 
@@ -166,5 +166,5 @@ FILE = IncomingFile(file_ref="f", name="a.csv")
 def test_what_is_not_taken_is_answered_with_a_word(
     action: StoredAction, now: ThreadSnapshot | None, notice: str | None
 ) -> None:
-    decision = decide(action, now, agents=AGENTS)
+    decision = decide_action(action, now, agents=AGENTS)
     assert (decision.notice if isinstance(decision, Ignore) else None) == notice

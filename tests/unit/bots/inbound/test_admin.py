@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bots.inbound.access import AccessPolicy, hash_code
+from bots.inbound.access import AccessPolicy, hash_pairing_code
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import (
     ADMINS_ONLY,
@@ -58,12 +58,12 @@ def called(text: str, person: Person = ADMIN, address: Address = HERE, **others:
 
 
 async def answer(command: CommandCalled, stores: Stores, **deps: Any) -> Outcome:
-    admin = AdminDeps(policy=POLICY, pairings=stores, log=stores, **deps)
+    admin = AdminDeps(policy=POLICY, pairings=stores, audit_log=stores, **deps)
     return await answer_command(command, SimpleNamespace(admin=admin))
 
 
 NONE = Stores()
-PAIRED = Stores({(hash_code("ABCD2345"), "T1"): BOB, (hash_code("EEEE2345"), "@me"): EVE}, (BOB, EVE))
+PAIRED = Stores({(hash_pairing_code("ABCD2345"), "T1"): BOB, (hash_pairing_code("EEEE2345"), "@me"): EVE}, (BOB, EVE))
 DISCORD = replace(HERE, platform="discord")
 NO_CODE = "There is no such code, or it has expired. Check it, or ask the person to write again."
 

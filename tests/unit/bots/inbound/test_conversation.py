@@ -42,7 +42,7 @@ class Deps:
     async def find(self, _address: Address) -> Any:
         return SimpleNamespace(thread=SimpleNamespace(agent_id=None)) if self.is_there else None
 
-    async def agents(self) -> dict[str, Any]:
+    async def current_definitions(self) -> dict[str, Any]:
         return {"research": None}
 
     async def choose_agent(self, address: Address, name: str, *, by: Person, begins_with: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bots.inbound.access import AccessPolicy
-from bots.inbound.home import Greetings, HomePage
+from bots.inbound.home import GreetingsAndHome, HomePage
 from core.domain.actions import ActorContext
 from core.domain.budget import NO_BUDGET, Spending
 from core.domain.threads import Address, FollowMode, Person
@@ -32,7 +32,7 @@ async def unspent(*_arguments: object, **_named: object) -> Spending:
 
 def greetings(
     tools: set[str], *, has_sandbox: bool, chosen: str = "", modes: Mapping[str, FollowMode] = MappingProxyType({})
-) -> Greetings:
+) -> GreetingsAndHome:
     agent = SimpleNamespace(
         agent_id="threadhand", description="Helps.", tools=SimpleNamespace(has=lambda name: name in tools)
     )
@@ -44,8 +44,8 @@ def greetings(
         return chosen or None
 
     commands = SimpleNamespace(
-        follow_modes=SimpleNamespace(of_channel=of_channel),
-        roster=SimpleNamespace(agents=agents, agent_in=lambda _channel_id: "threadhand"),
+        follow_modes=SimpleNamespace(find_channel_mode=of_channel),
+        roster=SimpleNamespace(current_definitions=agents, agent_in=lambda _channel_id: "threadhand"),
         conversations=SimpleNamespace(runs_of_person=nothing),
         schedules=SimpleNamespace(store=SimpleNamespace(list_schedules=nothing)),
         sandboxes=object() if has_sandbox else None,
@@ -53,7 +53,9 @@ def greetings(
     )
     policy = AccessPolicy(admins=("U2",))
     findings = ["No key."]
-    return Greetings(claim=nothing, commands=commands, policy=policy, startup_findings=findings, default_modes=modes)
+    return GreetingsAndHome(
+        claim=nothing, commands=commands, policy=policy, startup_findings=findings, default_modes=modes
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,14 +70,14 @@ def greetings(
     ],
 )  # fmt: skip
 async def test_the_page_names_what_the_agent_may_and_can_do(tools: set[str], has_sandbox: bool, abilities: str) -> None:
-    page = await greetings(tools, has_sandbox=has_sandbox).read_page(ALICE, HERE, ActorContext())
+    page = await greetings(tools, has_sandbox=has_sandbox).read_home_page(ALICE, HERE, ActorContext())
     assert (page.abilities, page.agent) == (abilities, "`threadhand`: Helps.")
 
 
 @pytest.mark.parametrize(("person_id", "findings"), [("U1", ()), ("U2", ("No key.",))])
 async def test_only_admins_read_what_the_start_has_found(person_id: str, findings: tuple[str, ...]) -> None:
     person = Person(person_id=person_id, name="x")
-    page = await greetings(set(), has_sandbox=False).read_page(person, HERE, ActorContext())
+    page = await greetings(set(), has_sandbox=False).read_home_page(person, HERE, ActorContext())
     assert (page.is_admin, page.findings) == (person_id == "U2", findings)
 
 
@@ -90,7 +92,7 @@ async def test_only_admins_read_what_the_start_has_found(person_id: str, finding
 )
 async def test_a_greeting_says_when_the_agent_answers(chosen: str, modes: dict[str, FollowMode], words: str) -> None:
     greeter = greetings(set(), has_sandbox=False, chosen=chosen, modes=modes)
-    assert f" {words}" in await greeter.join_greeting(HERE, "@bot")
+    assert f" {words}" in await greeter.format_join_greeting(HERE, "@bot")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class Ports:
         commands = SimpleNamespace(
             conversations=self,
             describe_run=self.describe,
-            roster=SimpleNamespace(agents=self.agents),
+            roster=SimpleNamespace(current_definitions=self.agents),
             admin=SimpleNamespace(policy=self.policy),
         )
         return ActionReceiver(
@@ -82,12 +82,12 @@ class Ports:
             return Receipt(decision=NO_ANSWER, thread_id="t", run_id=None)
         return Receipt(decision=self.decision, thread_id="t", **{"run_id": "r", "is_new_run": True, **self.newest})
 
-    async def claim(self, key: str, **_others: object) -> bool:
+    async def claim_key(self, key: str, **_others: object) -> bool:
         is_new = key not in self.keys
         self.keys.add(key)
         return is_new
 
-    async def is_claimed(self, key: str) -> bool:
+    async def is_key_claimed(self, key: str) -> bool:
         return key in self.keys
 
     async def is_paired(self, *_arguments: object) -> bool:
@@ -342,5 +342,5 @@ async def test_values_are_suggested_only_to_people_with_access(monkeypatch: pyte
 
     monkeypatch.setattr(receiver_module, "suggest_values", suggest)
     called = CommandCalled(address=HERE, dedupe_key="k", name="use", argument="", person=ALICE)
-    assert [*await Ports().receiver().suggest(called)] == ["coding"]
-    assert [*await Ports(policy=AccessPolicy()).receiver().suggest(called)] == []
+    assert [*await Ports().receiver().suggest_values(called)] == ["coding"]
+    assert [*await Ports(policy=AccessPolicy()).receiver().suggest_values(called)] == []

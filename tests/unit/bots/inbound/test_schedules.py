@@ -57,10 +57,10 @@ class Ports:
             schedules=self,
             conversations=self,
             chats=SimpleNamespace(
-                announce=self.post,
-                find_standing=self.find_standing,
+                post_announcement=self.post,
+                fetch_actor_context=self.fetch_actor_context,
                 post_notice=self.post_notice,
-                tell_person=self.tell_person,
+                send_direct_message=self.send_direct_message,
             ),
             admits=self.admits,
             receive=self.receive,
@@ -68,12 +68,12 @@ class Ports:
             closed_reasons=lambda _platform: {"closed": "the channel is archived"},
         )
 
-    async def triggers(self, _address: Address | None = None) -> tuple[Schedule, ...]:
+    async def list_triggers(self, _address: Address | None = None) -> tuple[Schedule, ...]:
         if self.error and _address:
             raise self.error
         return self.waiting
 
-    async def time_of_work(self) -> datetime:
+    async def find_time_of_work(self) -> datetime:
         return NOW
 
     async def due_schedules(self, _now: datetime, _may_fire: object) -> tuple[DueSchedule, ...]:
@@ -82,7 +82,7 @@ class Ports:
     async def begin_firing(self, _due: DueSchedule, _plan: object, **_more: object) -> Firing | None:
         return None if self.is_taken else self.firing
 
-    async def take_pending(self, _now: datetime, _until: datetime) -> tuple[Firing, ...]:
+    async def claim_pending_firings(self, _now: datetime, _until: datetime) -> tuple[Firing, ...]:
         return () if self.is_due else (self.firing,)
 
     async def record_announcement(self, _firing: Firing, _message_ref: str) -> bool:
@@ -100,20 +100,20 @@ class Ports:
     async def pause_schedule(self, _schedule_id: str, *, problem: str, by: Person) -> None:
         self.events.append(f"pauses: {problem}")
 
-    async def begin_event(self, _schedule: Schedule, event: TriggerEvent, **_more: object) -> str:
+    async def begin_event_firing(self, _schedule: Schedule, event: TriggerEvent, **_more: object) -> str:
         self.events.append(f"begins for {event.message_ref}")
         return self.event_refusal
 
     async def run_with_thread(self, _run_id: str) -> Any:
         return None, SimpleNamespace(address=replace(CHANNEL, thread_key="6.0"))
 
-    async def find_standing(self, _address: Address, _person_id: str) -> ActorContext:
+    async def fetch_actor_context(self, _address: Address, _person_id: str) -> ActorContext:
         return ActorContext()
 
     async def post_notice(self, address: Address, text: str) -> None:
         self.events.append(f"tells {address.thread_key}: {text.rpartition(' · ')[2]}")
 
-    async def tell_person(self, _address: Address, person_id: str, _text: str) -> None:
+    async def send_direct_message(self, _address: Address, person_id: str, _text: str) -> None:
         self.events.append(f"tells {person_id}")
 
     async def admits(self, _request: object) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bots.inbound.actions import CommandCalled
-from bots.inbound.commands.suggestions import Find, find_files, find_knowledge, suggest
+from bots.inbound.commands.suggestions import FindValues, find_file_values, find_knowledge_values, find_matching_values
 from core.domain.threads import Address, Person
 from core.ports import FileEntry
 
@@ -43,18 +43,18 @@ class Conversation:
 @pytest.mark.parametrize(
     ("find", "typed", "is_there", "values"),
     [
-        (find_knowledge, "", True, ["prices.pdf"]),
-        (find_knowledge, "", False, []),
-        (find_files, "", True, ["a.csv", "images/"]),
-        (find_files, "out/", True, ["out/a.csv", "out/images/", "out/.cache/"]),
-        (find_files, "IMA", True, ["images/"]),
-        (find_files, "", False, []),
+        (find_knowledge_values, "", True, ["prices.pdf"]),
+        (find_knowledge_values, "", False, []),
+        (find_file_values, "", True, ["a.csv", "images/"]),
+        (find_file_values, "out/", True, ["out/a.csv", "out/images/", "out/.cache/"]),
+        (find_file_values, "IMA", True, ["images/"]),
+        (find_file_values, "", False, []),
     ],
 )
 async def test_names_are_suggested_that_contain_what_was_typed(
-    find: Find, typed: str, is_there: bool, values: list[str]
+    find: FindValues, typed: str, is_there: bool, values: list[str]
 ) -> None:
     person = Person(person_id="U1", name="alice")
     called = CommandCalled(address=HERE, dedupe_key="1", name="files", argument=typed, person=person)
-    suggested = await suggest(find, called, Conversation(is_there=is_there))
+    suggested = await find_matching_values(find, called, Conversation(is_there=is_there))
     assert sorted(value for value, _ in suggested) == sorted(values)

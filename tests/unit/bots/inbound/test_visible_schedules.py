@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bots.inbound.actions import CommandCalled
-from bots.inbound.commands.schedules import list_visible
+from bots.inbound.commands.schedules import list_visible_schedules
 from core.domain.threads import Address, Person, Selection
 
 
@@ -21,5 +21,5 @@ async def test_a_channel_shows_its_schedules_and_a_direct_message_those_of_the_u
 
     called = CommandCalled(address=place, dedupe_key="1", name="schedules", argument="", person=person)
     deps: Any = SimpleNamespace(store=SimpleNamespace(list_schedules=list_schedules))
-    await list_visible(called, deps)
+    await list_visible_schedules(called, deps)
     assert asked == [Selection.of_person("U1", place) if is_direct else Selection.of_channel(place)]

@@ -12,11 +12,11 @@ from typing import NoReturn
 import pytest
 
 from bots.inbound.actions import Outcome, UserAction
-from bots.inbound.schedules import Locate
+from bots.inbound.schedules import LocateTriggerEvent
 from bots.slack.events.handler import EventHandler
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.people import People
+from bots.slack.web_api.people import UserLookup
 from core.domain.errors import SurfaceError
 from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
@@ -80,12 +80,12 @@ def handler(taken: list[UserAction]) -> EventHandler:
     async def admits(_inbound: UserAction) -> bool:
         return True
 
-    async def hear(event: TriggerEvent, locate: Locate | None = None) -> None:
+    async def hear(event: TriggerEvent, locate: LocateTriggerEvent | None = None) -> None:
         if locate is not None:
             await locate()
 
     client = SilentSlack()
-    return EventHandler(client, People(client), receive, [GROUP], hear=hear, admits=admits)
+    return EventHandler(client, UserLookup(client), receive, [GROUP], hear=hear, admits=admits)
 
 
 async def send_twice_in_a_thread(slack: EventHandler) -> None:
@@ -142,7 +142,7 @@ async def test_what_takes_longer_than_the_acknowledgement_is_done_all_the_same_a
         done.set()
         return Outcome(notice="That is done.")
 
-    slack = EventHandler(client, People(client), receive)
+    slack = EventHandler(client, UserLookup(client), receive)
     began = time.monotonic()
     assert await send(slack) == {}
     assert time.monotonic() - began < ACKNOWLEDGED_WITHIN_SECONDS
@@ -162,7 +162,7 @@ async def test_a_reaction_waits_for_none_in_another_channel() -> None:
             is_second_done.set()
         return Outcome()
 
-    slack = EventHandler(client, People(client), receive)
+    slack = EventHandler(client, UserLookup(client), receive)
     first = reaction("octagonal_sign")
     second: JsonObject = {**first, "item": {"type": "message", "channel": "C2", "ts": "1.5"}}
     began = time.monotonic()

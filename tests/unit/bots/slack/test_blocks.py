@@ -20,7 +20,7 @@ from core.domain.actions import AskAnswered
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem, RunFailed
 from core.domain.json import JsonObject
-from core.domain.schedules import commands_about
+from core.domain.schedules import build_commands
 from core.domain.threads import Ask, Person
 from simulator.slack.block_kit.message_rules import check_message_blocks
 from tests.support.narrow import require_type
@@ -385,7 +385,7 @@ def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str)
 
 def test_an_answered_approval_has_the_buttons_of_what_was_approved() -> None:
     answered = replace(APPROVAL, state="answered", answer="Approve once")
-    commands = commands_about("k7m2xqab")
+    commands = build_commands("k7m2xqab")
     assert "Pause" not in str(checked(AskPrompt(ask=APPROVAL, commands=commands)).blocks)
     (row,) = [one for one in checked(AskPrompt(ask=answered, commands=commands)).blocks if one["type"] == "actions"]
     elements: Any = row["elements"]

@@ -9,9 +9,9 @@ from bots.slack.events.parse import (
     Ignored,
     ParseContext,
     find_reacted_message,
+    find_user_ids,
     parse_event,
-    user_ids_in,
-    without_content,
+    strip_content,
 )
 from bots.slack.web_api.client import Identity
 from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
@@ -147,7 +147,7 @@ def test_no_field_of_another_type_breaks_the_parser():
     for event in events:
         for changed_event in variants(event):
             assert isinstance(changed_event, dict)
-            user_ids_in(changed_event)
+            find_user_ids(changed_event)
             find_reacted_message(changed_event, IDENTITY)
-            parse_event(without_content(changed_event, IDENTITY), KNOWN)
+            parse_event(strip_content(changed_event, IDENTITY), KNOWN)
             parse_event(changed_event, KNOWN)

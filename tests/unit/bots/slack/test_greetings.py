@@ -38,15 +38,15 @@ async def test_an_idle_home_that_slack_could_not_show_is_published_again(
             raise left.pop(0)
         shown.append(body)
 
-    async def read_page(*_arguments: object) -> HomePage:
+    async def read_home_page(*_arguments: object) -> HomePage:
         return IDLE
 
     async def find_access(opened: CommandCalled) -> tuple[CommandCalled, bool]:
         return opened, has_access
 
-    client.write, greetings.read_page = write, read_page
+    client.write, greetings.read_home_page = write, read_home_page
     greeter = Greeter(client, greetings, find_access)
-    await greeter.greet(OPENED, ParseContext(identity=IDENTITY))
+    await greeter.handle_event(OPENED, ParseContext(identity=IDENTITY))
     (task,) = asyncio.all_tasks() - {asyncio.current_task()}
     await task
     assert [one["user_id"] for one in shown] == ["U1"] * is_shown

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.slack.web_api.people import parse_standing
+from bots.slack.web_api.people import parse_actor_context
 from core.domain.actions import ActorContext
 from core.domain.json import JsonObject
 
@@ -22,9 +22,9 @@ from core.domain.json import JsonObject
     ],
 )
 def test_a_person_is_known_by_the_workspace_they_come_from(user: JsonObject, standing: ActorContext):
-    assert parse_standing(user, "T1") == standing
+    assert parse_actor_context(user, "T1") == standing
 
 
 def test_the_user_of_an_app_is_an_app():
-    standing = parse_standing({"id": "U9", "team_id": "T1", "is_bot": True}, "T1")
+    standing = parse_actor_context({"id": "U9", "team_id": "T1", "is_bot": True}, "T1")
     assert standing.app_ids == {"U9"}

@@ -1,6 +1,6 @@
 """Messages that say with blocks what others say with their text."""
 
-from bots.slack.events.parse import ParseContext, parse_event, user_ids_in
+from bots.slack.events.parse import ParseContext, find_user_ids, parse_event
 from bots.slack.web_api.client import Identity
 from core.domain.actions import IncomingMessage
 from core.domain.json import JsonObject
@@ -32,7 +32,7 @@ def test_blocks_without_a_text_say_what_they_show():
         {"type": "header", "text": "broken"},
     ]
     written = message("", blocks)
-    assert user_ids_in(written) == {"U0", "U1", "U2"}
+    assert find_user_ids(written) == {"U0", "U1", "U2"}
     parsed = parse_event(written, KNOWN)
     assert isinstance(parsed, IncomingMessage)
     assert parsed.is_addressed

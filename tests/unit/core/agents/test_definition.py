@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.agents.definition import AgentDefinition, KnownNames, parse_definition
+from core.agents.definition import AgentDefinition, ReferableNames, parse_definition
 from core.domain.errors import ConfigurationError
 
-KNOWN = KnownNames(tools=frozenset({"ask", "complete"}), servers=frozenset({"tickets"}))
+KNOWN = ReferableNames(tools=frozenset({"ask", "complete"}), servers=frozenset({"tickets"}))
 WHOLE = """
 name: Research
 description: Finds things out.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from core.agents.definition import KnownNames
+from core.agents.definition import ReferableNames
 from core.agents.files import AgentFiles, load_shipped_definitions
 from core.domain.errors import ConfigurationError
 from core.tools.catalogue import all_tools
 
-KNOWN = KnownNames(tools=frozenset(all_tools()))
+KNOWN = ReferableNames(tools=frozenset(all_tools()))
 
 
 def text(prompt: str, more: str = "") -> str:

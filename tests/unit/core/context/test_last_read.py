@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from core.context.background_messages import BACKGROUND_KEY, last_read_at
-from core.context.message_text import build_user_message, unread_message
+from core.context.message_text import build_unread_message, build_user_message
 from core.domain.messages import Message
 from core.domain.threads import Person, ThreadInput
 
@@ -23,7 +23,7 @@ def taken(sent_at: datetime, *, is_read: bool = True) -> Message:
         message_ref="m",
         sent_at=sent_at,
     )
-    return build_user_message(one, "r", one.text) if is_read else unread_message(one, "r")
+    return build_user_message(one, "r", one.text) if is_read else build_unread_message(one, "r")
 
 
 def test_what_is_said_while_a_message_waits_is_read_later() -> None:

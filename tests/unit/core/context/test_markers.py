@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.context.background_messages import Background, background_message, refers_to_files
+from core.context.background_messages import Background, build_background_message, refers_to_files
 from core.context.request_tail import RequestTail, newest_pictures
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.json import JsonObject
@@ -50,7 +50,7 @@ def heard(name: str, text: str, minute: int = 0, ref: str = "") -> ChatMessage:
 
 def listed(*messages: ChatMessage, is_first: bool = True, **page: Any) -> Message | None:
     background = Background(page=ChatPage(messages=messages, **page), is_first=is_first)
-    return background_message(background, thread_id="t", run_id="r")
+    return build_background_message(background, thread_id="t", run_id="r")
 
 
 def lines(told: JsonObject) -> list[dict[str, str]]:
@@ -140,7 +140,7 @@ def test_the_tail_is_one_message_that_says_what_it_is() -> None:
         "browser_state", {"url": "https://example.org", "title": "A page", "screenshot": "AAAA"}, is_llm=False
     )
     tail = RequestTail(browser=browser, pictures=[shown_picture("a.png"), shown_picture("b.png")])
-    whole = require(tail.message(sees_images=True))
+    whole = require(tail.build_message(sees_images=True))
     parts: Any = whole["content"]
     first, *images = parts
     told = str(first["text"])
@@ -150,9 +150,9 @@ def test_the_tail_is_one_message_that_says_what_it_is() -> None:
     assert "<p>" not in told
     assert len(images) == 3
     assert "data:image/jpeg;base64,AAAA" in json.dumps(images[-1])
-    blind = require(RequestTail(pictures=[shown_picture("a.png")]).message(sees_images=False))
+    blind = require(RequestTail(pictures=[shown_picture("a.png")]).build_message(sees_images=False))
     assert "takes no pictures, so these are not shown: a.png" in str(blind["content"])
-    assert RequestTail().message(sees_images=True) is None
+    assert RequestTail().build_message(sees_images=True) is None
 
 
 def test_the_newest_pictures_are_shown_each_file_once_and_within_a_limit_of_tokens() -> None:

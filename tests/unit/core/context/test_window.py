@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from core.context.limits import ASSUMED, WINDOW_MIN, ContextLimit, ObservedWindows, find_context_limit, with_overrides
-from core.context.message_text import for_model
-from core.context.summary import count_turns, find_summary_boundary, messages_since_summary, transcript
+from core.context.message_text import format_for_model
+from core.context.summary import count_turns, find_summary_boundary, messages_since_summary, write_transcript
 from core.context.tokens import count_message
 from core.context.window import ContextPolicy, ContextWindow, stored_cuts
 from core.dialects.native import NativeDialect
@@ -155,16 +155,16 @@ async def test_cuts_are_told_once_and_taken_up_by_the_next_window() -> None:
     first = window(20_000, complete=refused_summary)
     await first.load(history)
     sent = await first.request(BLANK, ())
-    notes = first.notes()
+    notes = first.take_cut_notes()
     assert notes
-    assert first.notes() == {}
+    assert first.take_cut_notes() == {}
     reply = message("assistant", {"role": "assistant", "content": "ok"})
     reply.metadata.update(notes)
     second = window(20_000, complete=refused_summary)
     await second.load([*history, reply])
     again = await second.request(BLANK, ())
     assert again.messages[: len(sent.messages)] == sent.messages
-    assert second.notes() == {}
+    assert second.take_cut_notes() == {}
 
 
 def test_cuts_that_cannot_be_read_are_passed_over() -> None:
@@ -287,7 +287,7 @@ async def test_a_refused_request_is_reported_with_its_size_and_the_source_of_the
     await held.load([said("hello")])
     request = await held.request(BLANK, ())
     if is_final:
-        error = held.refused(ContextOverflow("too long", detail="the service's words"))
+        error = held.build_overflow_error(ContextOverflow("too long", detail="the service's words"))
         assert "the service's words" in error.detail
     else:
         with pytest.raises(ContextOverflow) as raised:
@@ -371,7 +371,7 @@ async def test_a_summary_is_told_and_stands_first() -> None:
     assert request.messages[2]["role"] == "assistant"
     assert len(asked) == 1
     stored = messages_since_summary([*history, added.message])
-    sent = [for_model(one, is_native=True).content for one in stored]
+    sent = [format_for_model(one, is_native=True).content for one in stored]
     assert sent == list(request.messages[1:])
     assert count_turns(stored, "run") == 20
 
@@ -395,7 +395,7 @@ def test_a_result_stays_with_the_state_that_is_told_with_it() -> None:
 
 def test_the_record_keeps_the_newest_and_fits() -> None:
     history: list[Message] = [*long_thread(300, words_each=300), said("the very last words")]
-    text = transcript(history, 20_000)
+    text = write_transcript(history, 20_000)
     assert "the very last words" in text
     assert text.startswith("[What came before is left out")
     assert len(text) < 120_000

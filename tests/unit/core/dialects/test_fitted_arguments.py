@@ -15,7 +15,7 @@ from core.dialects.xml import format_call
 from core.domain.call_consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.json import JsonObject
-from core.mcp.arguments import McpArguments, arguments_model
+from core.mcp.arguments import McpArguments, build_arguments_model
 from core.ports import TextDelta, ToolCallDelta
 from core.tools.tool import PreparedCall, Tool, ToolContext, ToolSet, prepare_call
 
@@ -68,7 +68,7 @@ SCHEMA: JsonObject = {
 TOOLS = ToolSet(
     {
         "find": tool("find", FindParams),
-        "find_there": tool("find_there", arguments_model("There", "Find there.", SCHEMA, SCHEMA)),
+        "find_there": tool("find_there", build_arguments_model("There", "Find there.", SCHEMA, SCHEMA)),
     }
 )
 
@@ -155,7 +155,7 @@ def test_a_null_for_a_required_parameter_is_told_to_the_model(name: str) -> None
 def test_a_null_that_the_schema_allows_reaches_the_server() -> None:
     params = prepared("native", "find_there", {"queries": [], "view_range": None}).params
     assert isinstance(params, McpArguments)
-    assert params.as_sent() == {"queries": [], "view_range": None}
+    assert params.with_server_names() == {"queries": [], "view_range": None}
 
 
 def test_text_that_does_not_fit_is_left_for_the_validation() -> None:

@@ -82,7 +82,7 @@ def test_text_stays_text_where_the_schema_says_so(text: str):
 @pytest.mark.parametrize("name", sorted(all_tools()))
 def test_the_prompt_shows_an_example_of_every_tool_that_parses_and_fits(name: str):
     tool = all_tools()[name]
-    spec = tool.spec()
+    spec = tool.build_spec()
     schemas, prompt = XmlDialect().request_parts([spec])
     assert schemas == ()
     assert f"## {name}\n" in prompt

@@ -14,9 +14,9 @@ from core.llm.reasoning import (
     KEPT_FIELDS_MAX,
     ReasoningCollector,
     ReasoningOrigin,
+    build_wire_message,
     kept_names,
     provider_of,
-    wire_message,
 )
 
 HERE = ReasoningOrigin("host/v1", "m")
@@ -28,8 +28,8 @@ def fields(*deltas: Json) -> Json:
     collector = ReasoningCollector(HERE)
     for delta in deltas:
         collector.read(delta)
-    (last,) = collector.news()
-    assert collector.news() == ()
+    (last,) = collector.take_snapshot()
+    assert collector.take_snapshot() == ()
     found: Any = last.content["fields"]
     return found
 
@@ -86,7 +86,7 @@ def test_odd_reasoning_breaks_nothing():
     collector = ReasoningCollector(HERE)
     collector.read({"reasoning": 1, "reasoning_details": ["x", None], "thinking_blocks": {"a": 1}})
     collector.read_call(0, {"extra_content": {}, "provider_specific_fields": None})
-    assert collector.news() == ()
+    assert collector.take_snapshot() == ()
 
 
 @pytest.mark.parametrize("indices", [(0, 0, 0), (0, 1, 2), (1, 2, 3), (7, 7, 7)])
@@ -96,9 +96,9 @@ def test_each_call_keeps_its_own_fields_whatever_index_the_service_gives_it(indi
         seal = {"seal": f"{call_id}1"} if call_id != "b" else {}
         collector.read_call(index, {"id": call_id, "function": {}, **seal})
         collector.read_call(index, {"function": {"arguments": "{}"}, **(seal and {"seal": "2"})})
-    (last,) = collector.news()
+    (last,) = collector.take_snapshot()
     calls: Any = [{"id": one, "function": {}} for one in "abc"]
-    sent = wire_message({**ANSWER, "tool_calls": calls, REASONING_KEY: last.content}, HERE)
+    sent = build_wire_message({**ANSWER, "tool_calls": calls, REASONING_KEY: last.content}, HERE)
     kept = [cast("JsonObject", one).get("seal") for one in cast("list[JsonObject]", sent["tool_calls"])]
     assert kept == ["a12", None, "c12"]
 
@@ -109,22 +109,22 @@ def test_unknown_fields_of_a_message_and_a_call_are_kept_and_sent_back():
     collector.read({"seal": "cd", "mark": {"b": 2}, "empty": []})
     collector.read_call(0, {"index": 0, "id": "a", "type": "function", "function": {}})
     collector.read_call(1, {"index": 1, "id": "c", "type": "function", "function": {}, "proof": "p"})
-    (last,) = collector.news()
+    (last,) = collector.take_snapshot()
     calls: Any = [{"id": "a", "function": {}}, {"id": "c", "function": {}}]
     stored: JsonObject = {**ANSWER, "tool_calls": calls, REASONING_KEY: last.content}
     expected = {"seal": "abcd", "mark": {"a": 1, "b": 2}}
-    sent = wire_message(stored, HERE)
+    sent = build_wire_message(stored, HERE)
     assert {key: sent.get(key) for key in expected} == expected
     assert set(sent) == {"role", "content", "tool_calls", *expected}
     assert sent["tool_calls"] == [calls[0], {**calls[1], "proof": "p"}]
     refused = frozenset({"seal", "proof"})
-    assert wire_message(stored, HERE, refused=refused) == {
+    assert build_wire_message(stored, HERE, refused=refused) == {
         "role": "assistant",
         "content": "x",
         "tool_calls": calls,
         "mark": {"a": 1, "b": 2},
     }
-    elsewhere = wire_message(stored, ReasoningOrigin("host/v1", "n"))
+    elsewhere = build_wire_message(stored, ReasoningOrigin("host/v1", "n"))
     assert elsewhere == {"role": "assistant", "content": "x", "tool_calls": calls}
     assert kept_names([stored], HERE) == {"seal", "mark", "proof"}
 
@@ -133,7 +133,7 @@ def test_a_library_keeps_of_a_message_only_what_it_needs_again():
     collector = ReasoningCollector(HERE, is_library=True)
     state = {"thought_signatures": ["s"], "citation": "c"}
     collector.read({"content": "x", "seal": "a", "provider_specific_fields": state})
-    (last,) = collector.news()
+    (last,) = collector.take_snapshot()
     assert last.content["fields"] == {"provider_specific_fields": {"thought_signatures": ["s"]}}
 
 
@@ -144,7 +144,7 @@ def test_too_much_is_not_kept_at_all(key: str):
     for _ in range(5):
         collector.read({key: "x" * (KEPT_CHARACTERS_MAX // 4)})
     collector.read({"reasoning": "short again"})
-    (last,) = collector.news()
+    (last,) = collector.take_snapshot()
     assert last.content["fields"] == {}
 
 
@@ -160,14 +160,14 @@ def kept(origin: ReasoningOrigin, more: JsonObject) -> JsonObject:
 
 def test_reasoning_is_sent_to_its_own_model_at_its_own_provider_only():
     message = kept(HERE, {"reasoning_content": "hm"})
-    assert wire_message(message, HERE)["reasoning_content"] == "hm"
+    assert build_wire_message(message, HERE)["reasoning_content"] == "hm"
     for other in (ReasoningOrigin("host/v1", "n"), ReasoningOrigin("other/v1", "m")):
-        assert wire_message(message, other) == {"role": "assistant", "content": "x"}
+        assert build_wire_message(message, other) == {"role": "assistant", "content": "x"}
 
 
 def test_state_that_cannot_be_read_is_left_out():
     for state in (None, "x", {"provider": "host/v1", "model": "m", "fields": "x"}, {}):
-        assert wire_message({**ANSWER, REASONING_KEY: state}, HERE) == {"role": "assistant", "content": "x"}
+        assert build_wire_message({**ANSWER, REASONING_KEY: state}, HERE) == {"role": "assistant", "content": "x"}
 
 
 def test_the_provider_is_named_without_credentials():

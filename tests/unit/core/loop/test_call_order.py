@@ -15,7 +15,7 @@ from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect, format_call
 from core.domain.json import JsonObject
 from core.domain.messages import ToolCall
-from core.loop.calls import build_outcome, execute_call, failed_outcome, needs_look
+from core.loop.calls import build_outcome, execute_call, failed_outcome, must_be_seen_by_model
 from core.loop.run_context import LoopPolicy
 from core.ports import Sandbox
 from core.tasks import StopSwitch
@@ -194,5 +194,5 @@ def test_commands_overlap_in_different_sessions_only_and_never_with_files() -> N
 )
 def test_what_the_model_must_see_before_it_ends(name: str, output: str, *, needs: bool) -> None:
     call = ToolCall(name=name, arguments={}, call_id="c")
-    assert needs_look(build_outcome(call, ToolOutput(output=output))) == needs
-    assert needs_look(failed_outcome(call, "it broke"))
+    assert must_be_seen_by_model(build_outcome(call, ToolOutput(output=output))) == needs
+    assert must_be_seen_by_model(failed_outcome(call, "it broke"))

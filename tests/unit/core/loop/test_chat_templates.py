@@ -21,7 +21,7 @@ from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
 from core.domain.messages import Message
 from core.llm.openai_request import RequestEncoder
-from core.llm.reasoning import ReasoningOrigin, snapshot
+from core.llm.reasoning import ReasoningOrigin, build_snapshot
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest, TextDelta, ToolCallDelta
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -91,7 +91,7 @@ def thought(number: int) -> str:
 def native_turn(number: int, *names: str) -> Played:
     deltas: Played = [
         TextDelta(text=f"Step {number}."),
-        snapshot(ReasoningOrigin("p", MODEL), {"reasoning_content": thought(number)}),
+        build_snapshot(ReasoningOrigin("p", MODEL), {"reasoning_content": thought(number)}),
     ]
     for index, name in enumerate(names):
         call_id = f"functions.{name}:{number + index}"

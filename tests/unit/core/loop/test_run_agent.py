@@ -15,7 +15,7 @@ from core.domain.call_consent import STAYS
 from core.domain.errors import ModelUnavailable, ToolError
 from core.domain.events import RunFinished, TextStreamed, ToolFinished
 from core.domain.messages import Message
-from core.loop.loop import turns_left
+from core.loop.loop import turn_notice
 from core.loop.run_context import LoopPolicy
 from core.ports import ThinkingDelta
 from core.tools.replies import complete
@@ -149,9 +149,9 @@ async def test_a_cancellation_passes_through_and_emits_nothing_terminal() -> Non
 
 
 def test_a_run_is_told_its_turn_only_near_the_end() -> None:
-    told = [number for number in range(1, 101) if turns_left(number, 100)]
+    told = [number for number in range(1, 101) if turn_notice(number, 100)]
     assert told == [91, 96, 98, 99, 100]
-    assert turns_left(100, 100) == "This is turn 100 of at most 100."
+    assert turn_notice(100, 100) == "This is turn 100 of at most 100."
 
 
 FINDINGS = "The table has 12 rows, and two of them have no name."

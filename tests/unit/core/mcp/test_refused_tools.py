@@ -7,8 +7,8 @@ import pytest
 from core.domain.call_consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
-from core.mcp.arguments import arguments_model
-from core.mcp.refused_tools import TOOLS_MAX, RefusedTools, find_refused_tool, fit_tools, without_refused_tools
+from core.mcp.arguments import build_arguments_model
+from core.mcp.refused_tools import TOOLS_MAX, RefusedTools, find_refused_tool, limit_tools, without_refused_tools
 from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.tool import Tool, ToolContext
@@ -83,12 +83,12 @@ def test_own_tools_come_first_where_not_all_fit() -> None:
     async def run(_params: object, _context: ToolContext) -> str:
         return ""
 
-    params = arguments_model("t", "Does it.", WHOLE, WHOLE)
+    params = build_arguments_model("t", "Does it.", WHOLE, WHOLE)
     more = [
         Tool(name=f"a_{n:03}", effect="reads", reach=STAYS, params=params, run=run, title=lambda _params: "t")
         for n in range(200)
     ]
-    fit = fit_tools(build_tool_set().with_tools(more))
+    fit = limit_tools(build_tool_set().with_tools(more))
     assert len(fit.tools) == TOOLS_MAX
     assert set(build_tool_set().tools) < set(fit.tools)
     assert len(all_tools()) < TOOLS_MAX

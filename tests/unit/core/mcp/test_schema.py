@@ -12,8 +12,8 @@ from pydantic import JsonValue, ValidationError
 
 from core.domain.call_consent import STAYS
 from core.domain.json import JsonObject
-from core.mcp.arguments import arguments_model, find_problems
-from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
+from core.mcp.arguments import build_arguments_model, find_problems
+from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_off_combinations
 from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
 from tests.fakes.cpu_seconds import seconds_of
 
@@ -39,9 +39,9 @@ def test_the_whole_schema_reaches_the_model() -> None:
     async def run(_params: object, _context: ToolContext) -> str:
         return ""
 
-    params = arguments_model("t", "Does it.", WHOLE, WHOLE)
+    params = build_arguments_model("t", "Does it.", WHOLE, WHOLE)
     tool = Tool(name="t", effect="reads", reach=STAYS, params=params, run=run, title=lambda _params: "t")
-    spec = tool.spec()
+    spec = tool.build_spec()
     assert (spec.parameters, spec.description) == (WHOLE, "Does it.")
     arguments: dict[str, Any] = {"kind": "a", "at": {"x": 1}}
     prepared = prepare_call("t", arguments, ToolSet({"t": tool}))
@@ -109,7 +109,7 @@ def test_what_no_model_could_use_is_refused(raw: object, why: str) -> None:
 
 def test_combinations_at_the_top_are_told_in_words_and_still_checked() -> None:
     schema = clean_schema({"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})
-    shown, said = split_for_providers(schema)
+    shown, said = split_off_combinations(schema)
     assert shown == {"type": "object", "properties": {"a": {}, "b": {}}}
     assert '{"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}' in said
     assert find_problems(schema, {"b": 1}) == []
@@ -228,9 +228,9 @@ def test_parameters_with_names_that_providers_reject_are_renamed_and_mapped_back
     }
     assert schema["required"] == ["filter_2", "filter"]
     assert schema["anyOf"] == [{"required": ["first_name_2"]}]
-    made = arguments_model("t", "d", schema, schema, originals)
+    made = build_arguments_model("t", "d", schema, schema, originals)
     given: dict[str, JsonValue] = {"filter_2": "a", "filter": "b", "first_name_2": "c"}
-    assert made.model_validate(given).as_sent() == {"$filter": "a", "filter": "b", "first name": "c"}
+    assert made.model_validate(given).with_server_names() == {"$filter": "a", "filter": "b", "first name": "c"}
 
 
 def test_null_for_an_optional_parameter_means_that_it_is_not_given() -> None:
@@ -240,8 +240,8 @@ def test_null_for_an_optional_parameter_means_that_it_is_not_given() -> None:
             "required": ["c"],
         }
     )
-    made = arguments_model("t", "d", schema, schema)
-    assert made.model_validate({"a": None, "b": None, "c": "x"}).as_sent() == {"b": None, "c": "x"}
+    made = build_arguments_model("t", "d", schema, schema)
+    assert made.model_validate({"a": None, "b": None, "c": "x"}).with_server_names() == {"b": None, "c": "x"}
     with pytest.raises(ValidationError, match="c: should be string"):
         made.model_validate({"c": None})
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from core.domain.events import Cursor, RunEvent, RunFinished, TurnStarted
-from core.run.event_replay import Recheck, follow
+from core.run.event_replay import Recheck, follow_events
 from tests.histories.virtual_time import in_virtual_time
 
 END = RunFinished(status="completed", finish_reason="stop")
@@ -61,6 +61,6 @@ async def test_the_store_is_read_after_a_silence_and_on_request(
     if requested_at:
         asyncio.get_running_loop().call_later(requested_at, recheck.request)
     ports = cast(Any, source)
-    groups = [group async for group in follow("run", None, conversations=ports, bus=ports, recheck=recheck)]
+    groups = [group async for group in follow_events("run", None, conversations=ports, bus=ports, recheck=recheck)]
     assert groups[-1][-1].event == END
     assert source.reads == reads

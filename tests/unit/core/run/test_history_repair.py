@@ -25,7 +25,7 @@ from core.domain.errors import ApprovalExpired
 from core.domain.events import AgentEvent, Cursor, RunEvent, RunFinished, ToolFinished, TurnFinished, TurnStarted
 from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, Message, ToolCall
-from core.domain.sources import SOURCES_KEY, dump_sources, parse_sources, read_now
+from core.domain.sources import SOURCES_KEY, dump_sources, parse_sources, sources_read_now
 from core.domain.threads import Ask, Person, ToolCallRecord
 from core.loop.calls import CAUSE_KEY, NOT_THE_END
 from core.run.history_repair import (
@@ -77,7 +77,7 @@ class Text(BaseModel):
 ALICE = Person(person_id="U1", name="alice")
 DONE: JsonObject = {"success": True, "output": "it is done", "error": None}
 BROKEN: JsonObject = {"success": False, "output": None, "error": "it broke"}
-FETCHED = dump_sources(read_now(("page", "https://a.example/")))
+FETCHED = dump_sources(sources_read_now(("page", "https://a.example/")))
 
 
 @dataclass

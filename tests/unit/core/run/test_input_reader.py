@@ -27,7 +27,7 @@ def reader(*, is_draining: bool) -> InputReader:
     deps: Any = SimpleNamespace(
         draining=draining,
         chat=SimpleNamespace(histories={}, file_sources={}, file_bytes_max=1),
-        stores=SimpleNamespace(conversations=SimpleNamespace(unread_talk=nothing, all_messages=nothing)),
+        stores=SimpleNamespace(conversations=SimpleNamespace(unread_talk=nothing, llm_messages=nothing)),
     )
     lease = Lease(run_id="r", thread_id="t", worker_id="w", fence=1, attempt=1)
     thread: Any = SimpleNamespace(address=SimpleNamespace(platform="api"), earlier_authors=None)
@@ -54,7 +54,7 @@ async def test_a_file_above_is_fetched_until_it_is_stored(
         return line
 
     monkeypatch.setattr(input_reader, "store_file", store_file)
-    monkeypatch.setattr(input_reader, "known_files", lambda _history: {"F1": "a.txt"})
+    monkeypatch.setattr(input_reader, "find_known_files", lambda _history: {"F1": "a.txt"})
     chat = reader(is_draining=False)
     assert [await chat.fetch_file("F1"), await chat.fetch_file("F1")] == [line, line]
     assert fetched == ["a.txt"] * count

@@ -39,7 +39,7 @@ class Provider:
             raise SandboxUnavailable("The sandbox ended unexpectedly.")
         return self
 
-    def end_hold(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         self.holds = 0
         self.ended.append(thread_id)
 
@@ -60,15 +60,15 @@ def sandbox_of(provider: Provider | None) -> tuple[ThreadSandbox, list[str], Mem
 async def test_it_is_opened_once_and_a_wait_is_shown(settings: dict[str, Any], activities: list[str]) -> None:
     provider = Provider(**settings)
     machine, bound, log = sandbox_of(provider)
-    machine.end_hold()
+    machine.release()
     await machine.interrupt()
     assert (provider.opened, provider.ended) == ([], [])
-    assert await asyncio.gather(machine.sandbox(), machine.sandbox()) == [provider, provider]
+    assert await asyncio.gather(machine.open(), machine.open()) == [provider, provider]
     assert [*dict.fromkeys(log.events)] == [ActivityChanged(text=text) for text in activities]
     assert (bound, {*provider.opened}) == (["thread"], {("thread", 7)})
     provider.seconds = 0
     await machine.interrupt()
-    machine.end_hold()
+    machine.release()
     assert (provider.interrupts, provider.ended) == (1, ["thread"])
 
 
@@ -80,8 +80,8 @@ async def test_a_run_that_has_ended_holds_no_sandbox(*, raises_notice: bool, sto
     machine, _, _ = sandbox_of(provider)
     with suppress(SandboxUnavailable, TimeoutError):
         async with asyncio.timeout(stop_after_seconds):
-            await machine.sandbox()
-    machine.end_hold()
+            await machine.open()
+    machine.release()
     await asyncio.sleep(5)
     assert provider.holds == 0
 
@@ -91,7 +91,7 @@ async def test_a_run_waits_for_a_sandbox_only_so_long() -> None:
     provider = Provider(busy=10_000)
     machine, bound, log = sandbox_of(provider)
     with pytest.raises(SandboxesBusy):
-        await machine.sandbox()
+        await machine.open()
     assert (len(log.events), bound) == (1, [])
     assert abs(len(provider.opened) - WAIT_SECONDS_MAX / RETRY_SECONDS) <= 2
 
@@ -101,7 +101,7 @@ async def test_a_run_waits_for_a_sandbox_only_so_long() -> None:
 async def test_an_interrupt_that_fails_is_given_up(error: Exception | None) -> None:
     provider = Provider()
     machine, _, _ = sandbox_of(provider)
-    await machine.sandbox()
+    await machine.open()
     provider.error, provider.seconds = error, 100
     before = asyncio.get_running_loop().time()
     await machine.interrupt()
@@ -111,7 +111,7 @@ async def test_an_interrupt_that_fails_is_given_up(error: Exception | None) -> N
 
 async def test_without_a_provider_it_is_off() -> None:
     machine, _, _ = sandbox_of(None)
-    machine.end_hold()
+    machine.release()
     await machine.interrupt()
     with pytest.raises(SandboxUnavailable, match="commands and files are off"):
-        await machine.sandbox()
+        await machine.open()

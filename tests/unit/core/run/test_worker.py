@@ -74,18 +74,18 @@ class Runs:
 
 
 class FailingQueue(MemoryRunQueue):
-    async def claim(self) -> str:
+    async def get(self) -> str:
         raise StorageUnavailable("away")
 
 
 class ForgetfulQueue(MemoryRunQueue):
     has_failed = False
 
-    async def claim(self) -> str:
+    async def get(self) -> str:
         if not self.has_failed:
             self.has_failed = True
             raise RuntimeError("the entry does not exist")
-        return await super().claim()
+        return await super().get()
 
 
 def is_beating() -> bool:
@@ -184,7 +184,7 @@ async def test_a_worker_that_closes_queues_what_it_has_not_finished(runs: Runs) 
         await until(lambda: sorted(runs.begun) == ["a", "b"])
         runs.gate("b").set()
         await until(lambda: "run b" not in [task.get_name() for task in asyncio.all_tasks()])
-    assert (await queue.claim(), runs.ended) == ("a", ["a"])
+    assert (await queue.get(), runs.ended) == ("a", ["a"])
 
 
 async def test_a_worker_that_closes_gives_its_runs_time_to_end_their_turn(runs: Runs) -> None:

@@ -86,7 +86,7 @@ def written(parameters: JsonObject) -> str:
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
 def test_a_tool_has_its_exact_parameters(name: str) -> None:
-    assert written(all_tools()[name].spec().parameters) == PARAMETERS[name]
+    assert written(all_tools()[name].build_spec().parameters) == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", sorted(all_tools()))
@@ -99,7 +99,7 @@ def test_a_tool_has_an_example_that_fits_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(all_tools()))
 def test_a_tool_is_described_in_whole_sentences(name: str) -> None:
-    spec = all_tools()[name].spec()
+    spec = all_tools()[name].build_spec()
     assert spec.description.endswith(".")
     properties = require_type(spec.parameters["properties"], dict)
     for schema in properties.values():
@@ -119,7 +119,7 @@ def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
 
 
 def test_one_definition_gives_the_native_schema() -> None:
-    spec = all_tools()["str_replace"].spec()
+    spec = all_tools()["str_replace"].build_spec()
     ((schema,), prompt) = NativeDialect().request_parts([spec])
     assert prompt == ""
     function = require_type(schema["function"], dict)
@@ -139,7 +139,7 @@ def test_one_definition_gives_the_native_schema() -> None:
 
 
 def test_one_definition_gives_the_xml_prompt() -> None:
-    schemas, prompt = XmlDialect().request_parts([all_tools()["str_replace"].spec()])
+    schemas, prompt = XmlDialect().request_parts([all_tools()["str_replace"].build_spec()])
     assert schemas == ()
     assert prompt[prompt.index("## ") :] == snapshot("""\
 ## str_replace
@@ -155,7 +155,7 @@ Replace one piece of a text file. old_str must be in the file exactly once, to t
 </invoke>
 </function_calls>\
 """)
-    assert prompt == describe_tools([all_tools()["str_replace"].spec()])
+    assert prompt == describe_tools([all_tools()["str_replace"].build_spec()])
 
 
 def test_without_a_sandbox_its_tools_are_left_out() -> None:

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from bots.eval.scripted_models import build_scenario, start_text
+from bots.eval.scripted_models import build_scenario, recognizable_text
 from simulator.threadbench.checks import FinalState, Post, find_problems
 from simulator.threadbench.task import Area, TaskInvalid, load_tasks
 
@@ -30,7 +30,7 @@ def test_there_are_sixty_tasks_of_all_areas_and_ten_for_a_quick_look() -> None:
 
 
 def test_a_request_belongs_to_one_task() -> None:
-    starts = [start_text(task) for task in TASKS]
+    starts = [recognizable_text(task) for task in TASKS]
     assert min(map(len, starts)) >= 10
     assert [one for one in starts if sum(one in other for other in starts) > 1] == []
 

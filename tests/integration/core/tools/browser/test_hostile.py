@@ -26,7 +26,7 @@ async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(stage: Br
         assert isinstance(json.loads(rest), str)  # all the page's own words are inside one pair of quotes
     await stage.do("browser_click_element", index=int(stage.lines[0][1:].split("]")[0]))
     assert stage.title == "Safe"
-    told = require(RequestTail(browser=stage.states[-1]).message(sees_images=False))
+    told = require(RequestTail(browser=stage.states[-1]).build_message(sees_images=False))
     assert "# The browser\n\n<data mark=" in content_text(told["content"])
 
 
@@ -85,7 +85,7 @@ async def test_a_page_of_three_thousand_controls_lists_those_in_view(stage: Brow
     output = await stage.open("many.html")
     assert time.monotonic() - started < 30  # a bound for loaded machines; the bench measures
     assert 30 < output["element_count"] < 400
-    told = require(RequestTail(browser=stage.states[-1]).message(sees_images=False))
+    told = require(RequestTail(browser=stage.states[-1]).build_message(sees_images=False))
     assert len(str(told["content"])) < BROWSER_CHARACTERS_MAX
     await stage.do("browser_scroll_to_text", text="Press 999")
     await stage.do("browser_input_text", index=stage.index('"Field 999"'), text="last")
