@@ -21,7 +21,7 @@ from bots.bootstrap.model_clients import without_models_that_lack_a_key
 from bots.bootstrap.program import run_program
 from bots.delivery.outbox import require_workspace_file
 from bots.delivery.run_view import RunView, apply_event
-from bots.inbound.commands.commands_in_words import read_yes_no_stop
+from bots.inbound.commands.short_replies import read_yes_no_stop
 from bots.settings import Settings
 from bots.web.deps import WebDeps
 from bots.web.upload_spool import UploadTooLarge, store_upload

@@ -15,7 +15,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.inbound.home import HomePage
-from bots.slack.events.shortcuts import REASON, REQUEST_FIELD
+from bots.slack.events.interactions import REASON, REQUEST_FIELD
 from bots.slack.render.block_kit import form_view, simplify_blocks
 from bots.slack.render.home import home_view, home_view_without_access
 from bots.slack.render.messages import render_content

@@ -16,8 +16,8 @@ from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
 from core.domain.errors import RunError, StorageUnavailable
 from core.domain.threads import Address
-from core.mcp.client import McpServers
 from core.mcp.secrets import secret_values
+from core.mcp.servers import McpServers
 from core.mcp.settings import McpServerConfig, read_servers
 from core.ports import SandboxProvider
 from core.run.worker_liveness import acquire_stale_lock, is_from_this_host, lock_file, new_worker_id

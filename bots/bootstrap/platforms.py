@@ -34,7 +34,7 @@ from core.web_access.guard import is_loopback
 if TYPE_CHECKING:
     from bots.discord.app import DiscordApp
     from bots.slack.app import OnWorkspaceUninstall, SlackApp
-    from bots.slack.install.flow import InstallFlow
+    from bots.slack.install.routes import InstallFlow
     from bots.slack.install.tokens import TokenStore
 
 
@@ -317,8 +317,8 @@ def connection_check(app: "SlackApp | DiscordApp") -> ReadinessCheck:
 
 def build_slack_installs(settings: Settings, stores: Stores) -> "tuple[TokenStore, InstallFlow]":
     """Returns the store for the tokens of workspaces that install the app, and the flow that obtains the tokens."""
-    from bots.slack.install.flow import InstallFlow
     from bots.slack.install.oauth import OAuthClient
+    from bots.slack.install.routes import InstallFlow
     from bots.slack.install.tokens import TokenCipher, TokenStore
     from bots.slack.web_api.client import SlackClient
     from bots.slack.web_api.downloads import FileRefSigner

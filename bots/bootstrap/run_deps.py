@@ -15,7 +15,7 @@ from bots.web.links import SignedLinks
 from core.agents.roster import Roster
 from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.loop.run_context import LoopPolicy
-from core.mcp.client import McpServers
+from core.mcp.servers import McpServers
 from core.observability import RunMetrics
 from core.run.deps import (
     AgentDefaults,

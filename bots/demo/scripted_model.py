@@ -6,8 +6,8 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from core.context.alternation import ADDED_MARK, RUN_ENDED
 from core.context.program_message import STATE_END, STATE_HEADING
+from core.context.role_alternation import ADDED_MARK, RUN_ENDED
 from core.domain.json import json_objects
 from core.llm.message_rules import IMAGES_SHOWN
 from simulator.model.playback import RESULT_START, Messages, message_text
@@ -32,7 +32,8 @@ def split_messages(messages: Sequence[Mapping[str, object]]) -> tuple[Messages, 
 
 
 def _split(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Yields the messages that `core.context.alternation` has joined to this one, without the state of the work."""
+    """Yields the messages that `core.context.role_alternation` has joined to this one, without the state of the
+    work."""
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "tool"):
         if message != RUN_ENDED:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, assert_never
 
-from bots.inbound.commands.commands_in_words import read_yes_no_stop
+from bots.inbound.commands.short_replies import read_yes_no_stop
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
 from core.domain.actions import (

@@ -18,9 +18,9 @@ from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.process_messaging import check_worker_settings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
+from bots.setup.check_runner import REPORT_SECONDS, Check, blocking_check, run_in_parallel
 from bots.setup.findings import Finding, failed_findings
 from bots.setup.model_checks import SEE_SETTINGS, build_model_checks, check_embedding_model, check_model_keys
-from bots.setup.report import REPORT_SECONDS, Check, blocking_check, run_in_parallel
 from bots.setup.service_checks import check_clock, check_discord, check_slack, check_slack_channels, open_service_client
 from bots.setup.web_checks import build_web_checks, describe_web_services
 from core.domain.budget import NO_LIMIT

@@ -10,8 +10,8 @@ from bots.bootstrap.model_specs import load_model_specs
 from bots.bootstrap.semantic_search import build_embedding_client
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
+from bots.setup.check_runner import Check, blocking_check, run_in_parallel
 from bots.setup.findings import Finding, untested_finding
-from bots.setup.report import Check, blocking_check, run_in_parallel
 from bots.setup.service_checks import ServiceClient
 from core.context.limits import ASSUMED
 from core.context.tokens import count_text

@@ -8,9 +8,9 @@ from yarl import URL
 
 from bots.bootstrap.platforms import NO_PUBLIC_URL, has_remote_users
 from bots.settings import Settings
+from bots.setup.check_runner import Check, blocking_check
 from bots.setup.findings import Finding, untested_finding
 from bots.setup.model_checks import list_models
-from bots.setup.report import Check, blocking_check
 from bots.setup.service_checks import ServiceClient
 from core.web_access.guard import is_loopback
 

@@ -15,8 +15,8 @@ from bots.bootstrap.model_specs import load_model_specs
 from bots.settings import PREFIX, Settings, load_process_settings, with_changes
 from bots.settings import env_file as env
 from bots.settings.access import ANYONE, CHANNEL_ID, USER_ID, WORKSPACE_ID
+from bots.setup.chat_directory import load_chat_directory, post_test_message
 from bots.setup.dialog import SLACK_CONFIGURATION_TOKEN, Choice, Dialog, pick_choices, recognise_keys
-from bots.setup.directory import load_chat_directory, post_test_message
 from bots.setup.doctor import check_services
 from bots.setup.findings import Finding, failed_findings
 from bots.setup.model_checks import check_models, list_models

@@ -17,14 +17,14 @@ from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.transports import HttpTransport, SocketModeTransport
-from bots.slack.install.flow import InstallFlow
 from bots.slack.install.manifest import EVENTS_PATH
+from bots.slack.install.routes import InstallFlow
 from bots.slack.install.tokens import TokenSource
 from bots.slack.surface import SlackSurface
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
 from bots.slack.web_api.downloads import SlackFiles
-from bots.slack.web_api.people import UserLookup
 from bots.slack.web_api.thread_history import SlackThreadHistory
+from bots.slack.web_api.users import UserLookup
 from bots.slack.workspaces import Workspaces
 from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError

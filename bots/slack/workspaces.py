@@ -11,7 +11,7 @@ from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import Tenant
 from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.people import UserLookup
+from bots.slack.web_api.users import UserLookup
 from core.domain.errors import RunError, SurfaceRefused
 from core.domain.threads import Address, IncomingFile
 

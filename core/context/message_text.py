@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 from pydantic import JsonValue
 
-from core.context.alternation import ADDED_MARK
 from core.context.background_messages import UNREAD_KEY
+from core.context.role_alternation import ADDED_MARK
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain.answer_links import LinkRule, written_addresses

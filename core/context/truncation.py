@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from pydantic import JsonValue
 
-from core.context.alternation import request_starts
+from core.context.role_alternation import request_starts
 from core.context.tokens import count_message, count_tools, message_tokens
 from core.domain.errors import ContextOverflow
 from core.domain.json import JsonObject

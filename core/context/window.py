@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from core.context.alternation import build_conversation, with_passing_message
 from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
 from core.context.message_text import TIME_ZONE_KEY, build_link_rule, format_for_model, sources_of_message
 from core.context.program_message import build_program_message
 from core.context.request_tail import BROWSER_RESPONSES, PICTURE_RESPONSES, PICTURES_MAX, RequestTail, picture_name
+from core.context.role_alternation import build_conversation, with_passing_message
 from core.context.summary import (
     Complete,
     UnusableSummary,

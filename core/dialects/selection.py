@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.context.alternation import join_adjacent_roles
+from core.context.role_alternation import join_adjacent_roles
 from core.dialects.dialect import Dialect, ToolSpec
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect

@@ -11,7 +11,7 @@ from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.plans import Plan, Plans, Step
-from core.flow.messages import (
+from core.flow.flow_messages import (
     FlowMessageTag,
     format_numbered_plan,
     newest_person_message_id,

@@ -10,7 +10,7 @@ from core.domain.events import ChecklistChanged, MessageAdded, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import Plan, PlanStore, build_checklist
 from core.domain.threads import Run, Thread, ToolCallRecord
-from core.flow.messages import FlowMessageTag, flow_message, newest_tag
+from core.flow.flow_messages import FlowMessageTag, flow_message, newest_tag
 from core.flow.plan_changes import Change, change_plan, flow_plan, recorded_members
 from core.loop.loop import run_agent
 from core.loop.run_context import RunContext, RunLog

@@ -14,7 +14,7 @@ from core.domain.events import RunFinished
 from core.domain.messages import Message, ToolCall
 from core.domain.plans import Plan, build_checklist
 from core.domain.threads import Lease, Reply, ToolCallRecord
-from core.flow.messages import (
+from core.flow.flow_messages import (
     CHOICES,
     FlowMessageTag,
     newest_tag,

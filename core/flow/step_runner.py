@@ -11,7 +11,7 @@ from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply, ToolCallRecord
-from core.flow.messages import FlowMessageTag, newest_tag, step_text
+from core.flow.flow_messages import FlowMessageTag, newest_tag, step_text
 from core.flow.plan_changes import (
     agent_name_in,
     current_step,

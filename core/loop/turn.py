@@ -10,7 +10,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
-from core.context.alternation import with_passing_message
+from core.context.role_alternation import with_passing_message
 from core.dialects.dialect import CallComplete, CallParser, CallProgress, DisplayText, ParsedPart
 from core.domain.answer_links import LinkGate, LinkRule, hide_links
 from core.domain.approval import Approval

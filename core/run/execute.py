@@ -28,7 +28,10 @@ from core.loop.run_context import RunContext
 from core.observability import set_log_context
 from core.run.agent_config import add_knowledge_to_prompt, build_entry_pricer, build_run_context, load_agent_config
 from core.run.deps import RunDeps
-from core.run.finish import (
+from core.run.history_repair import RepairContext, end_open_turns, repair_history
+from core.run.input_reader import InputReader
+from core.run.recorder import RunRecorder
+from core.run.run_end import (
     DRAWING_TOOL,
     add_missing_results,
     attach_drawn_pictures,
@@ -37,9 +40,6 @@ from core.run.finish import (
     check_not_poison,
     turn_question_into_answer,
 )
-from core.run.history_repair import RepairContext, end_open_turns, repair_history
-from core.run.input_reader import InputReader
-from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
 from core.stores import LoadedRun, RunEnd
 from core.tasks import StopSwitch, cancel, shield, spawn

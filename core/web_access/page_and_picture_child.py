@@ -11,9 +11,9 @@ import pi_heif  # pyright: ignore[reportMissingTypeStubs]
 from PIL import Image, ImageOps
 
 from core.knowledge.document import ParseLimits, Unreadable
+from core.knowledge.parsing.blocks import render_blocks
 from core.knowledge.parsing.child import run_as_child, write_line
 from core.knowledge.parsing.html import HtmlReader, page_title, parse_html
-from core.knowledge.parsing.model import render_blocks
 from core.web_access.main_part import find_main_part
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "HEIF")

@@ -13,7 +13,7 @@ from core.ports import CommandOutput, FileEntry, ShellSession
 from sandbox.client.browser import BrowserClient
 from sandbox.client.call import CallStream, replace_surrogates
 from sandbox.client.connection import ANSWER_SECONDS, LOST, Connection
-from sandbox.client.screen import is_redrawn, render_terminal
+from sandbox.client.terminal_output import is_redrawn, render_terminal
 from sandbox.inside.socket_relay import CONNECTED, EGRESS_PROXY_PORTS
 
 EXECUTE = Failpoint("sandbox.execute")

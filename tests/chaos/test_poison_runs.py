@@ -3,7 +3,7 @@
 import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
-from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
+from core.run.run_end import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK
 

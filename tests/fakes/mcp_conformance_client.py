@@ -17,7 +17,7 @@ from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.json import JsonObject
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
-from core.mcp.client import McpServers
+from core.mcp.servers import McpServers
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox
 from core.tools.tool import ThreadMessages, ToolContext, ToolSet, prepare_call

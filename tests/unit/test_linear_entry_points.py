@@ -44,7 +44,7 @@ from core.knowledge.terms import index_terms, query_terms
 from core.llm.thinking import ThinkingReader
 from core.ports import TextDelta, ToolCallDelta
 from core.tools.workspace.file_changes import ReplaceParams, replace_once
-from sandbox.client.screen import render_terminal
+from sandbox.client.terminal_output import render_terminal
 from sandbox.local.egress_proxy import RefusedRequest, parse_proxy_request
 from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.llm_xml_reading import TOOLS

@@ -21,7 +21,7 @@ import bots
 import core
 import sandbox
 import storage
-from bots.inbound.commands.commands_in_words import CHARACTERS_MAX
+from bots.inbound.commands.short_replies import CHARACTERS_MAX
 from core.context.todo_file import ITEM_CHARACTERS_MAX
 from tests.fakes.cpu_seconds import seconds_of
 
@@ -291,10 +291,7 @@ def run_pattern(pattern: "re.Pattern[Any]", method: str, text: str) -> None:
         getattr(pattern, method)(subject)
 
 
-SHORTER = {
-    "core.context.todo_file": 2 * ITEM_CHARACTERS_MAX,
-    "bots.inbound.commands.commands_in_words": 2 * CHARACTERS_MAX,
-}
+SHORTER = {"core.context.todo_file": 2 * ITEM_CHARACTERS_MAX, "bots.inbound.commands.short_replies": 2 * CHARACTERS_MAX}
 """The longest text that the patterns of a module see, if the module cuts texts first."""
 
 

@@ -13,7 +13,7 @@ import discord
 from bots.discord.address import ChannelLocation
 from bots.discord.rest.files import build_file_ref, display_name_of_attachment
 from bots.inbound.actions import CommandCalled, split_agent_prefix
-from bots.inbound.commands.commands_in_words import BLANK, calls_agent_by_name, greeting_pattern
+from bots.inbound.commands.short_replies import BLANK, calls_agent_by_name, greeting_pattern
 from bots.inbound.commands.table import parse_written_command
 from core.domain.actions import (
     MEMBER,

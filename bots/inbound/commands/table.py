@@ -13,7 +13,6 @@ from bots.inbound.actions import CommandCalled, Outcome, stop_request_from
 from bots.inbound.commands import admin, suggestions
 from bots.inbound.commands.agents import answer_agents
 from bots.inbound.commands.budget import answer_budget
-from bots.inbound.commands.commands_in_words import read_yes_no_stop
 from bots.inbound.commands.conversation import (
     CommandDeps,
     answer_files,
@@ -29,6 +28,7 @@ from bots.inbound.commands.forget import answer_forget
 from bots.inbound.commands.knowledge import answer_knowledge
 from bots.inbound.commands.plan import answer_plan
 from bots.inbound.commands.schedules import answer_schedules
+from bots.inbound.commands.short_replies import read_yes_no_stop
 from bots.inbound.commands.suggestions import FindValues, Suggestion
 from bots.inbound.commands.why import answer_why
 from core.domain.actions import IncomingMessage, StopRequested

@@ -13,6 +13,7 @@ from slack_bolt.authorization import AuthorizeResult
 from bots.inbound.actions import NOT_INSTALLED
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.handler import EventHandler
+from bots.slack.events.interactions import refusal_acknowledgement
 from bots.slack.events.payload_fields import (
     Tenant,
     find_channel,
@@ -22,7 +23,6 @@ from bots.slack.events.payload_fields import (
     parse_sharing_team_ids,
     parse_tenant,
 )
-from bots.slack.events.shortcuts import refusal_acknowledgement
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces

@@ -15,6 +15,7 @@ from bots.inbound.home import GreetingsAndHome
 from bots.inbound.schedules import TriggerEventHandler
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.greetings import GREETED_EVENTS, Greeter
+from bots.slack.events.interactions import Interactions
 from bots.slack.events.parse import (
     Ignored,
     ParseContext,
@@ -28,12 +29,11 @@ from bots.slack.events.parse import (
     strip_content,
 )
 from bots.slack.events.payload_fields import find_channel, get_object, get_objects, get_text
-from bots.slack.events.shortcuts import Interactions
 from bots.slack.web_api.channel_history import ChannelHistory
 from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledgement_deadline, lookup_seconds_left
 from bots.slack.web_api.downloads import fetch_file_metadata
 from bots.slack.web_api.notices import NoticeSender
-from bots.slack.web_api.people import UserGroups, UserLookup
+from bots.slack.web_api.users import UserGroups, UserLookup
 from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.json import JsonObject

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from bots.inbound.commands.commands_in_words import BLANK
+from bots.inbound.commands.short_replies import BLANK
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import MRKDWN_CHARACTERS_MAX, block_lines, message_mrkdwn, mrkdwn_to_text
 from core.domain.json import JsonObject

@@ -14,7 +14,7 @@ from bots.inbound.actions import (
     UserAction,
     split_agent_prefix,
 )
-from bots.inbound.commands.commands_in_words import calls_agent_by_name
+from bots.inbound.commands.short_replies import calls_agent_by_name
 from bots.inbound.commands.table import parse_command, parse_written_command
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text

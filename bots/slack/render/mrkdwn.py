@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from bots.inbound.commands.commands_in_words import greeting_pattern
+from bots.inbound.commands.short_replies import greeting_pattern
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from core.domain.json import JsonObject
 from core.domain.outside_text import separate_address_marks, show_hidden_target

@@ -55,7 +55,7 @@ _READERS: dict[str, tuple[str, ...]] = {
     "xls": ("sheets", "read_xls"),
     **dict.fromkeys(("odt", "ods", "odp"), ("open_documents", "read_open_document")),
     **{kind: ("old_formats", "read_old_format", kind) for kind in ("doc", "ppt", "rtf")},
-    "epub": ("books", "read_epub"),
+    "epub": ("epub", "read_epub"),
     **{kind: ("separated", "read_separated", kind) for kind in ("csv", "tsv")},
     "html": ("html", "read_html"),
     "md": ("plain", "read_markdown"),

@@ -10,9 +10,7 @@ from urllib.parse import urljoin
 import lxml.etree as untyped
 
 from core.knowledge.document import Document, ParseLimits, Unreadable
-from core.knowledge.parsing.encodings import decode_text
-from core.knowledge.parsing.lists import ListLevel, ListNumbers
-from core.knowledge.parsing.model import (
+from core.knowledge.parsing.blocks import (
     Block,
     Cell,
     Mark,
@@ -23,6 +21,8 @@ from core.knowledge.parsing.model import (
     render_table,
     repeat_merged_cells,
 )
+from core.knowledge.parsing.encodings import decode_text
+from core.knowledge.parsing.lists import ListLevel, ListNumbers
 
 _ETREE: Any = untyped
 _DECLARED = re.compile(rb"""(?i)charset\s*=\s*+["']?\s*+(?!utf|uni|raw|puny|idna)([\w-]{2,40})""")

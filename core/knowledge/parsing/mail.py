@@ -8,9 +8,9 @@ from email.message import EmailMessage, MIMEPart
 from typing import cast
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.blocks import left_out_page
 from core.knowledge.parsing.child import read_document
 from core.knowledge.parsing.encodings import decode_text
-from core.knowledge.parsing.model import left_out_page
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _TEXTS = ("text/plain", "text/html")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import lxml.etree as untyped
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.blocks import Mark, TextRun, change_marks, left_out_page, render_runs, render_table
 from core.knowledge.parsing.child import XML_NO_MEMORY
-from core.knowledge.parsing.model import Mark, TextRun, change_marks, left_out_page, render_runs, render_table
 from core.knowledge.parsing.number_formats import format_stored_number
 
 _ETREE: Any = untyped

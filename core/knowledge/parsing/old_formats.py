@@ -6,7 +6,7 @@ from collections import Counter
 import anydoc
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.model import left_out_page
+from core.knowledge.parsing.blocks import left_out_page
 from core.knowledge.parsing.plain import split_at_headings
 
 _ESCAPED = re.compile(r"\\([^\w\s|\\])")

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.lists import ListLevel, ListNumbers
-from core.knowledge.parsing.model import (
+from core.knowledge.parsing.blocks import (
     Block,
     Cell,
     Mark,
@@ -20,6 +19,7 @@ from core.knowledge.parsing.model import (
     render_table,
     repeat_merged_cells,
 )
+from core.knowledge.parsing.lists import ListLevel, ListNumbers
 from core.knowledge.parsing.office import OfficePackage, attribute_value, local_name
 from core.knowledge.parsing.sheets import Sheet, add_row, build_sheet_page
 

@@ -14,8 +14,8 @@ from liteparse.parser import LiteParse
 from liteparse.types import DocumentAnnotation, FormField, LayoutBlock, ParsedPage, ParseError, ParseResult
 
 from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Document, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.blocks import Block, left_out_page, render_blocks, render_table
 from core.knowledge.parsing.child import run_as_child, write_line
-from core.knowledge.parsing.model import Block, left_out_page, render_blocks, render_table
 
 _BATCH_PAGES = 50
 _OCR_SECONDS_MAX = 20

@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import islice
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.blocks import render_table
 from core.knowledge.parsing.encodings import detect_encoding
-from core.knowledge.parsing.model import render_table
 
 _DELIMITERS = "\t;|,"
 """The delimiters in order of preference: if several divide the rows equally well, the first counts. The comma comes

@@ -13,7 +13,7 @@ import xlrd
 from xlrd.biffh import XLRDError
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.model import (
+from core.knowledge.parsing.blocks import (
     REPEATED_CHARACTERS_MAX,
     Block,
     TextRun,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.knowledge.document import Document, Page, ParseLimits
-from core.knowledge.parsing.model import (
+from core.knowledge.parsing.blocks import (
     Block,
     Cell,
     build_slide_page,

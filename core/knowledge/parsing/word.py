@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.parsing.lists import ListLevel, ListNumbers
-from core.knowledge.parsing.model import (
+from core.knowledge.parsing.blocks import (
     REPEATED_CHARACTERS_MAX,
     Block,
     Cell,
@@ -19,6 +18,7 @@ from core.knowledge.parsing.model import (
     render_table,
     repeat_merged_cells,
 )
+from core.knowledge.parsing.lists import ListLevel, ListNumbers
 from core.knowledge.parsing.office import DELETED, OfficePackage, PartText, attribute_value, child_value, marks_of
 
 _COLUMNS_MAX = 64  # Word's own maximum width of tables

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from bots.settings import load_process_settings
+from bots.setup.check_runner import CANCEL_SECONDS, REPORT_SECONDS, Check, run_in_parallel
 from bots.setup.doctor import check_services
 from bots.setup.findings import Finding, exit_code
-from bots.setup.report import CANCEL_SECONDS, REPORT_SECONDS, Check, run_in_parallel
 from tests.support.settings import no_settings as no_settings
 
 SECONDS = 3

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bots.settings import VARIABLE_NAMES, load_settings
 from bots.settings import env_file as env
+from bots.setup.chat_directory import TEST_MESSAGE
 from bots.setup.dialog import SHAPES, SLACK_CONFIGURATION_TOKEN, Choice, pick_choices, recognise_keys
-from bots.setup.directory import TEST_MESSAGE
 from bots.setup.wizard import run_from_file, run_wizard
 from bots.slack.install.manifest import build_manifest
 from simulator.discord.server import SIMULATED_TOKEN

@@ -15,7 +15,7 @@ from bots.web.links import SignedLinks
 from core.domain.approval import Approval, CallToApprove
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
-from core.run.finish import build_run_result
+from core.run.run_end import build_run_result
 from core.stores import JournalEntry
 from storage.sql.database import open_database
 from storage.sql.stores.conversations import SqlConversations

@@ -10,7 +10,7 @@ from core.domain.budget import Budget, Limit
 from core.domain.events import RunFinished
 from core.domain.threads import IncomingFile, Reply, ToolCallRecord
 from core.run.execute import execute
-from core.run.finish import attach_drawn_pictures
+from core.run.run_end import attach_drawn_pictures
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from core.web_access.guard import AddressGuard

@@ -15,8 +15,8 @@ from core.domain.events import RunFailed, RunFinished, ToolFinished
 from core.domain.threads import ToolCallRecord
 from core.ports import ModelDelta
 from core.run.execute import execute
-from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.run.history_repair import INTERRUPTED
+from core.run.run_end import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.tools.tool import ToolSet
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from core.domain.errors import ToolError
 from sandbox.client.sandbox_client import workspace_relative_path
-from sandbox.client.screen import render_terminal
+from sandbox.client.terminal_output import render_terminal
 from sandbox.inside import captured_output as kept
 from sandbox.inside.captured_output import CapturedOutput, OutputFiles
 from sandbox.inside.files import describe_os_error, open_parent_folder, printable_name, stored_name

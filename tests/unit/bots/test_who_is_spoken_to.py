@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bots.inbound.actions import decide_message
-from bots.inbound.commands.commands_in_words import calls_agent_by_name
+from bots.inbound.commands.short_replies import calls_agent_by_name
 from core.domain.actions import IncomingMessage
 from core.domain.threads import (
     Accept,

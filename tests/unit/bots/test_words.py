@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.inbound.commands.commands_in_words import calls_agent_by_name, read_yes_no_stop
+from bots.inbound.commands.short_replies import calls_agent_by_name, read_yes_no_stop
 
 YES = """
 yes | Yes! | yes please | OK. | go ahead | ja | Klar! | oui | d’accord | sí | sim | はい。 | 好的

@@ -5,7 +5,7 @@ import pytest
 from bots.delivery.run_view import RunView, apply_event
 from core.domain.events import RunFinished, TextStreamed, ToolFinished, ToolStarted
 from core.domain.threads import QUESTION_CHARACTERS_MAX, Reply
-from core.run.finish import build_delivery_drafts
+from core.run.run_end import build_delivery_drafts
 from core.tools.replies import AskParams, ask, complete
 from core.tools.tool import ToolSet, prepare_call
 from tests.fakes.memory_run import MemoryRun

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from sandbox.client.screen import render_terminal
+from sandbox.client.terminal_output import render_terminal
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.ports import Sandbox
-from core.run.finish import build_run_result
+from core.run.run_end import build_run_result
 from core.stores import JournalEntry
 from sandbox.local.provider import LocalSandboxProvider
 from storage.sql.stores.run_journal import SqlRunJournal

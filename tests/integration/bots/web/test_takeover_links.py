@@ -22,7 +22,7 @@ from bots.web.takeover.sessions import IDLE_TOO_LONG, TAKEOVER_SESSIONS
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
-from core.run.finish import build_run_result
+from core.run.run_end import build_run_result
 from core.stores import JournalEntry, TakeoverClaim
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.integration.bots.web.stage import FakeSandboxes, Stage, staged

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from core.domain.events import RunFailed
 from core.run.execute import execute
-from core.run.finish import WORKER_DEATHS_MAX
+from core.run.run_end import WORKER_DEATHS_MAX
 from tests.fakes.streamed_model import calls
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import Played, plan_of, planned, shown

@@ -2,7 +2,7 @@
 
 import json
 
-from core.flow.messages import CHOICES
+from core.flow.flow_messages import CHOICES
 from core.flow.plan_changes import DEFAULT_STEPS
 from core.loop.run_context import LoopPolicy
 from tests.fakes.streamed_model import calls, text

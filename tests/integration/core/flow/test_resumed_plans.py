@@ -7,7 +7,7 @@ import pytest
 
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
-from core.flow.messages import CHOICES, FlowMessageTag, flow_message, parse_step_choice
+from core.flow.flow_messages import CHOICES, FlowMessageTag, flow_message, parse_step_choice
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call, failed_outcome
-from core.mcp.client import McpServers
+from core.mcp.servers import McpServers
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox
 from core.tools.tool import ToolContext, ToolSet, prepare_call

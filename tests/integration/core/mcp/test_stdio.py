@@ -72,7 +72,7 @@ async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(guest_of:
 
 
 async def test_a_server_that_is_stuck_is_started_anew(guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.mcp.client.PROBE_SECONDS", 0.5)
+    monkeypatch.setattr("core.mcp.servers.PROBE_SECONDS", 0.5)
     monkeypatch.setattr("core.mcp.transports.EXIT_SECONDS", 0.2)
     guest = await guest_of(stdio(call_timeout_seconds=2)).ready()
     pid = json.loads(await guest.output("who_am_i"))["pid"]

@@ -16,7 +16,7 @@ from bots.inbound.schedules import LocateTriggerEvent
 from bots.slack.events.handler import EventHandler
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.people import UserLookup
+from bots.slack.web_api.users import UserLookup
 from core.domain.errors import SurfaceError
 from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.slack.web_api.people import parse_actor_context
+from bots.slack.web_api.users import parse_actor_context
 from core.domain.actions import ActorContext
 from core.domain.json import JsonObject
 

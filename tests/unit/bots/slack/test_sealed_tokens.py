@@ -3,8 +3,8 @@
 import pytest
 from cryptography.fernet import Fernet
 
-from bots.slack.install.flow import sign_state, verify_state
 from bots.slack.install.oauth import BotToken
+from bots.slack.install.routes import sign_state, verify_state
 from bots.slack.install.tokens import TokenCipher, UnreadableToken
 from core.domain.errors import ConfigurationError
 

@@ -6,8 +6,8 @@ import openpyxl
 import pytest
 
 from core.knowledge.document import ParseLimits
+from core.knowledge.parsing.blocks import render_table
 from core.knowledge.parsing.html import read_html
-from core.knowledge.parsing.model import render_table
 from core.knowledge.parsing.sheets import read_xlsx
 from tests.integration.core.knowledge import made_files
 

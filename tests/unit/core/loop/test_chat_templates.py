@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from core.context.alternation import ADDED_MARK
 from core.context.program_message import STATE_HEADING
+from core.context.role_alternation import ADDED_MARK
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect

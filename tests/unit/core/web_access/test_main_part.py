@@ -6,8 +6,8 @@ import re
 import pytest
 
 from core.knowledge.document import ParseLimits
+from core.knowledge.parsing.blocks import render_blocks
 from core.knowledge.parsing.html import HtmlReader, parse_html
-from core.knowledge.parsing.model import render_blocks
 from core.web_access.main_part import find_main_part
 
 TEXT = "The harbour is deep, and ships of all sizes come in with the tide. "

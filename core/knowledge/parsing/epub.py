@@ -4,8 +4,8 @@ import posixpath
 from urllib.parse import unquote
 
 from core.knowledge.document import Document, Page, ParseLimits
+from core.knowledge.parsing.blocks import left_out_page
 from core.knowledge.parsing.html import read_html
-from core.knowledge.parsing.model import left_out_page
 from core.knowledge.parsing.office import OfficePackage
 
 
