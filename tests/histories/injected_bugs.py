@@ -222,7 +222,7 @@ def _old_talk() -> Injection:
     def amend_heard(*_arguments: object) -> None:
         return
 
-    return inbox, "amend_heard", amend_heard
+    return inbox, "amend_overheard", amend_heard
 
 
 def _talk_is_lost() -> Injection:
@@ -300,7 +300,7 @@ def _unbounded_run() -> Injection:
     def reserve(*_arguments: object) -> Reservation:
         return Reservation(Spending(), is_granted=True)
 
-    return run_journal, "reserve", reserve
+    return run_journal, "reserve_call", reserve
 
 
 def _doubled_answer() -> Injection:

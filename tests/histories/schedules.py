@@ -827,7 +827,7 @@ def _burst() -> Injection:
         times = self.following()
         return (next(times), 0) if self.due_at > now else (next(times) and next(times, None), 1)
 
-    return Timing, "after", after
+    return Timing, "first_after", after
 
 
 def _silent_pause() -> Injection:
