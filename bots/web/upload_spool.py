@@ -56,11 +56,11 @@ def discard_upload(folder: Path, file_ref: str) -> None:
     _locate(folder, file_ref).unlink(missing_ok=True)
 
 
-def delete_old_uploads(folder: Path, *, retention_seconds: float = RETENTION_SECONDS) -> int:
-    """Deletes uploads older than `retention_seconds`. Returns the number of deleted files."""
+def delete_old_uploads(folder: Path) -> int:
+    """Deletes uploads older than RETENTION_SECONDS. Returns the number of deleted files."""
     if not folder.is_dir():
         return 0
-    oldest = time.time() - retention_seconds
+    oldest = time.time() - RETENTION_SECONDS
     stale = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime < oldest]
     for file in stale:
         file.unlink(missing_ok=True)

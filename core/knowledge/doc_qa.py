@@ -156,7 +156,6 @@ async def answer_from_document(
     store: KnowledgeStore,
     ask: Ask,
     semantics: SemanticSearch | None = None,
-    parts_read_max: int = PARTS_READ_MAX,
     room_tokens: int = 0,
 ) -> DocumentAnswer:
     """Answers a question from one entry. If the whole document fits into `room_tokens`, one call reads it.
@@ -173,13 +172,13 @@ async def answer_from_document(
         except ContextOverflow as error:
             log.warning("a document did not fit into one request: %s", error.detail)
     chosen = parts = await asyncio.to_thread(group_chunks, chunks)
-    if len(parts) > parts_read_max:
+    if len(parts) > PARTS_READ_MAX:
         terms = query_terms(*await expand_query(question, ask))
         hits = await store.search(terms, [entry.entry_id], limit=HITS_MAX * 2)
         found = (hit.chunk.number for hit in hits)
         # the beginning says what the document is, and if hits leave room, evenly spread parts are read, too
-        spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // parts_read_max)])
-        chosen = select_parts(parts, [0, *found, *spread], parts_max=parts_read_max)
+        spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // PARTS_READ_MAX)])
+        chosen = select_parts(parts, [0, *found, *spread], parts_max=PARTS_READ_MAX)
     partial, failed = await _partial_answers(entry, question, chosen, ask)
     texts = await expand_query(question, ask, found="\n".join(one.text for one in partial))
     passages = await retrieve_passages([entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics)

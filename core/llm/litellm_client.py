@@ -30,6 +30,7 @@ AnswerT = TypeVar("AnswerT")
 REQUEST = Failpoint("llm.litellm.request")
 EMBED = Failpoint("llm.litellm.embed")
 DRAW = Failpoint("llm.litellm.draw")
+DEADLINE_SECONDS = 1800.0
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 _CODES: Mapping[str, ErrorResponse] = {
     "ContextWindowExceededError": ErrorResponse(code="context_length_exceeded"),
@@ -58,7 +59,7 @@ class LiteLLMClient:
 
     `provider_keys` are environment variables with the names that the providers define (ANTHROPIC_API_KEY ...). If set,
     `api_key` and `base_url` are sent with every call. A call fails if no data arrives for `silence_seconds`, or after
-    `deadline_seconds` in total."""
+    DEADLINE_SECONDS in total."""
 
     def __init__(
         self,
@@ -67,14 +68,12 @@ class LiteLLMClient:
         api_key: str = "",
         base_url: str = "",
         silence_seconds: float = 180,
-        deadline_seconds: float = 1800,
     ) -> None:
         self._keys = dict(provider_keys or {})
         self._api_key = api_key
         self._base_url = base_url
         self._provider = provider_of(base_url) or "litellm"
         self._silence_seconds = silence_seconds
-        self._deadline_seconds = deadline_seconds
         self._late_thinkers: set[str] = set()
         self._module: ModuleType | None = None
         self._importing = asyncio.Lock()
@@ -93,7 +92,7 @@ class LiteLLMClient:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
         reader = AnswerReader(ReasoningOrigin(self._provider, request.model), self._late_thinkers, is_library=True)
-        deadline = asyncio.get_running_loop().time() + self._deadline_seconds
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         try:
             module = await self._loaded()
             async with aclosing(self._chunks(module, request, deadline)) as chunks:

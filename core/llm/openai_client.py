@@ -30,6 +30,7 @@ from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
 
+CONNECT_SECONDS, DEADLINE_SECONDS = 10.0, 1800.0
 CONNECTIONS_MAX = 512
 BODY_BYTES_MAX = 16 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
@@ -95,7 +96,7 @@ class OpenAIChatClient:
 
     `base_url` is the part of the URL before `/chat/completions` or `/responses`. `model_prefix` is removed from model
     names, for example "openai/" for names in litellm's format. A call fails if no data arrives for `silence_seconds`,
-    or after `deadline_seconds` in total."""
+    or after DEADLINE_SECONDS in total."""
 
     def __init__(
         self,
@@ -104,13 +105,11 @@ class OpenAIChatClient:
         *,
         model_prefix: str = "",
         uses_responses_api: bool = False,
-        connect_seconds: float = 10,
         silence_seconds: float = 180,
-        deadline_seconds: float = 1800,
     ) -> None:
         path = "responses" if uses_responses_api else "chat/completions"
         timeout = aiohttp.ClientTimeout(
-            total=deadline_seconds, connect=None, sock_connect=connect_seconds, sock_read=silence_seconds
+            total=DEADLINE_SECONDS, connect=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds
         )
         self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/{path}", api_key, timeout)
         self._provider = provider_of(base_url)
@@ -233,15 +232,9 @@ class OpenAIEmbeddingClient:
     `base_url` is the part of the URL before `/embeddings`. `model_prefix` is removed from model names."""
 
     def __init__(
-        self,
-        base_url: str,
-        api_key: str = "",
-        *,
-        model_prefix: str = "",
-        connect_seconds: float = 10,
-        deadline_seconds: float = 120,
+        self, base_url: str, api_key: str = "", *, model_prefix: str = "", deadline_seconds: float = 120
     ) -> None:
-        timeout = aiohttp.ClientTimeout(total=deadline_seconds, sock_connect=connect_seconds)
+        timeout = aiohttp.ClientTimeout(total=deadline_seconds, sock_connect=CONNECT_SECONDS)
         self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/embeddings", api_key, timeout)
         self._model_prefix = model_prefix
 

@@ -21,6 +21,7 @@ Fit = Callable[[ModelRequest], ModelRequest]
 FALLBACK_PERCENT = 30
 """If there are fallback models, a model that sends nothing is abandoned after this share of the time: 90 s of five
 minutes. A model that has begun its answer has all of the time except this share."""
+WAIT_SECONDS_MAX = 60.0
 BREAKS_MAX = 3
 """A model is abandoned after this many interrupted answers, or after one fewer if there is a fallback."""
 
@@ -35,7 +36,6 @@ async def stream_with_retries(
     deadline_seconds: float = 300,
     attempts_max: int = 6,
     scale_seconds: float = 1,
-    wait_seconds_max: float = 60,
     change_after_refusal: Adapt = lambda _request, _error: False,
     fit: Fit = lambda request: request,
 ) -> AsyncGenerator[ModelDelta, None]:
@@ -79,7 +79,7 @@ async def stream_with_retries(
                 break
             except ModelUnavailable as error:
                 errors.append(error)
-                ceiling = backoff_seconds(attempt, first=2 * scale_seconds, most=wait_seconds_max)
+                ceiling = backoff_seconds(attempt, first=2 * scale_seconds, most=WAIT_SECONDS_MAX)
                 wait = random.uniform(min(scale_seconds, ceiling), ceiling)
                 wait = max(wait, error.retry_after_seconds or 0)
                 is_given_up = attempt == attempts_max or not patience.allows_retry(wait)
