@@ -14,7 +14,7 @@ if FOLDER.name == "sandbox":  # `modal deploy` puts it first, where it would sha
 
 import modal  # noqa: E402 - only with this path
 
-from sandbox.modal.image import worker_image  # noqa: E402 - likewise
+from sandbox.modal.image import worker_image  # noqa: E402 - only with the path set above
 
 SECRET = "threadhand"  # noqa: S105 - its name
 RUN_SECONDS_MAX = 6 * 3600

@@ -142,7 +142,7 @@ class AnswerStream:
                 try:
                     await poster.append_to_stream(stream, streams, text)
                     sent, appended_at = sent + len(text), time.monotonic()
-                except SurfaceRateLimited as limited:  # the text was not sent
+                except SurfaceRateLimited as limited:  # the next append sends the text again
                     pause_seconds = max(pause_seconds, limited.retry_after_seconds)
             await wait_at_most(self._ended, pause_seconds)
         if not self._is_left:

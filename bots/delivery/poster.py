@@ -433,9 +433,9 @@ class Poster:
     ) -> None:
         """Sends a message without duplicates: searches the thread before a retry if the outcome is unknown.
 
-        Records the message as delivered if `is_final` is true. A message that is not final, or may not wait, is not
-        sent if it would have to wait for its turn. If the outcome of every attempt stays unclear, but the searches
-        succeed, raises SurfaceRefused with the code ALWAYS_FAILS, or SurfaceUnclear if the message is not final."""
+        Records the message as delivered if `is_final` is true. Waits for its turn only if the message is final and may
+        wait. If the outcome of every attempt stays unclear although the searches succeed, raises SurfaceRefused with
+        the code ALWAYS_FAILS for a final message, and SurfaceUnclear for any other."""
         attempting = await self._record(replace(record, state="attempting"))
         every = pauses_seconds or (*PAUSES_SECONDS, 0.0)
         for pause in every if is_final else every[:1]:

@@ -139,8 +139,8 @@ class RateLimiter:
             raise _patience(0.0)
 
     async def _pass(self, allowances: Sequence[RateLimit], deadline: float) -> float | None:
-        """Waits for the last limit, then for the one before it, and so on. Returns how much longer than planned the
-        process slept, or None if it did not have to wait."""
+        """Waits for each limit, from the narrowest, which is the last, to the widest. Returns by how much a sleep took
+        longer than planned, or None if nothing had to wait."""
         if not allowances:
             return None
         narrow = allowances[-1]

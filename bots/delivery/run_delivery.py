@@ -177,7 +177,7 @@ class _Show:
         )
         folding = spawn_awaited(self._fold(), name=f"events of {self.run_id}")
         if run.status not in ("queued", "running", "waiting"):
-            # states before the end are not shown
+            # the run has ended: all its events are read first, so that no earlier state is posted
             await asyncio.gather(folding, return_exceptions=True)
         writing = spawn(self._stream.stream_until_end(run, poster), name=f"stream of {self.run_id}")
         typing = spawn(self._keep_typing(poster), name=f"typing of {self.run_id}")

@@ -215,7 +215,7 @@ def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
             narration = f"{narration[:NARRATION_CHARACTERS_MAX]}…"
         task = Task(call_id=event.call_id, title=event.title, state="running", detail=narration)
         # After a crash, an interrupted call restarts with the same ID and replaces its running entry.
-        # Finished entries stay, because models may reuse the IDs of earlier turns.
+        # Finished entries stay, because a model may use the call ID of an earlier turn again.
         kept = [one for one in view.tasks if one.call_id != event.call_id or one.state != "running"]
         tasks, dropped = keep_newest_tasks((*kept, task), STEPS_KEPT)
         return replace(

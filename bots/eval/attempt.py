@@ -171,10 +171,10 @@ async def _act(attempted: RunningAttempt, act: Act) -> None:
 
 
 async def _require_button(attempted: RunningAttempt, label: str) -> tuple[str, str]:
-    """Returns the newest message with such a button, and the button. The buttons of a status message appear only after
-    a while.
+    """Waits for a message with a button that has this label, because the buttons of a status message appear only after
+    a while. Returns the ids of the newest such message and of its button.
 
-    Raises ActImpossible if there is no such button."""
+    Raises ActImpossible if no such button appears."""
     deadline = time.monotonic() + BUTTON_SECONDS
     while True:
         found = [

@@ -314,8 +314,8 @@ def _are_talking(snapshot: ThreadSnapshot, ask: Ask) -> bool:
 
 
 def _decide_approval(message: IncomingMessage, ask: Ask, snapshot: ThreadSnapshot) -> Accept | None:
-    """Returns the decision if the message consists of a yes or a no, else None. A message that is not addressed to the
-    agent does not count while users are talking to each other."""
+    """Returns the decision if the message is only a yes, a no or the label of a button, else None. A message with files
+    does not count, nor one that is not addressed to the agent while users are talking to each other."""
     if message.files or (not message.is_addressed and _are_talking(snapshot, ask)):
         return None
     if parse_choice(message.text) is not None:

@@ -41,7 +41,7 @@ SECRET_CHARACTERS_MIN = 8
 """Shorter secrets are not redacted, because the same text also occurs in ordinary log lines."""
 
 
-def redact(text: str, secrets: Iterable[str] = ()) -> str:
+def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     """Returns the text with the given secrets, and all text in the format of a known kind of secret, redacted."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
@@ -76,7 +76,7 @@ class TextFormatter(logging.Formatter):
         return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], line)
 
     def _clean(self, text: str) -> str:
-        return redact(text, self._secrets)
+        return redact_secrets(text, self._secrets)
 
     def _message(self, record: logging.LogRecord) -> str:
         message, left_out = record.getMessage(), getattr(record, "left_out", "")

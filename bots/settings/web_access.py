@@ -6,7 +6,8 @@ from bots.settings.validation import NO_SECRET, Endpoints, Networks, ProxyUrl, S
 
 
 class WebAccessSettings(BaseModel):
-    """Part of `bots.settings.Settings`. A service that needs a key is off without it."""
+    """The settings of web search, page reading, data providers, images and publishing. A service that needs a key is
+    off without it."""
 
     tavily_api_key: SecretStr = NO_SECRET
     tavily_api_url: ServiceUrl = "https://api.tavily.com"

@@ -233,10 +233,10 @@ async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
     from redis.asyncio import Redis
     from redis.exceptions import RedisError
 
-    client = Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_SECONDS)  # pyright: ignore[reportUnknownMemberType] - its options are untyped
+    client = Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_SECONDS)  # pyright: ignore[reportUnknownMemberType] - redis-py leaves these options untyped
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            memory = await client.info("memory")  # pyright: ignore[reportUnknownMemberType] - its options are untyped
+            memory = await client.info("memory")  # pyright: ignore[reportUnknownMemberType] - redis-py leaves these options untyped
     except (RedisError, OSError, ValueError) as error:
         return (Finding("fail", "redis", f"does not answer ({type(error).__name__}).", REDIS_REMEDY),)
     finally:

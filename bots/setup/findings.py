@@ -31,7 +31,7 @@ class Finding:
 
 
 def untested_finding(subject: str, name: str) -> Finding:
-    """Returns the finding about a service that does not answer."""
+    """Returns the finding that a service could not be tested because it does not answer."""
     remedy = "Check the network and its proxy; `threadhand doctor --offline` leaves services out."
     return Finding("fail", subject, f"{name} does not answer.", remedy, is_untested=True)
 

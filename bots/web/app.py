@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from bots.web import agents, health, runs, sandbox_files, schedules, threads, upload_spool
-from bots.web.auth import API_TOKEN, auth_middleware, check_exposure
+from bots.web.auth import API_TOKEN, api_access_middleware, check_exposure
 from bots.web.connection_limits import ConnectionLimits, LimitedSite, limits_of_this_process
 from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import error_middleware
@@ -32,7 +32,7 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
 
     The caller may add routes before serving it. Added routes outside `/api` must do their own access checks."""
     app = web.Application(
-        middlewares=[health.metrics_middleware, error_middleware, port_proxy_middleware, auth_middleware],
+        middlewares=[health.metrics_middleware, error_middleware, port_proxy_middleware, api_access_middleware],
         client_max_size=JSON_BYTES_MAX,
     )
     app[DEPS] = deps
@@ -73,7 +73,7 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
 
 def monitoring_app(monitoring: MonitoringDeps, api_token: str) -> web.Application:
     """Returns the application of a worker process, which serves only health checks and metrics."""
-    app = web.Application(middlewares=[health.metrics_middleware, error_middleware, auth_middleware])
+    app = web.Application(middlewares=[health.metrics_middleware, error_middleware, api_access_middleware])
     app[API_TOKEN], app[MONITORING] = api_token, monitoring
     app.add_routes(health.routes())
     return app

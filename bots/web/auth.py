@@ -37,7 +37,7 @@ def check_exposure(host: str, api_token: str) -> None:
 
 
 @web.middleware
-async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def api_access_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Checks access to `/api` and `/metrics`. All other routes are public or use signed URLs."""
     if request.path.startswith("/api/") or request.path == "/metrics":
         token = request.app[API_TOKEN]

@@ -18,7 +18,7 @@ class AgentVersions(Protocol):
 
     All methods raise StorageUnavailable if the database cannot be reached."""
 
-    async def record_version(self, definition: AgentDefinition) -> AgentVersion:
+    async def find_or_add_version(self, definition: AgentDefinition) -> AgentVersion:
         """Returns the stored version of the definition; stores a new version if the definition has changed."""
         ...
 
@@ -102,7 +102,7 @@ class Roster:
     ) -> AgentVersion:
         """Makes a checked definition the agent's current version. The one before it stays in the list of versions."""
         if (before := (await self.current_definitions()).get(draft.agent_id)) is not None:
-            await self.versions.record_version(before)
+            await self.versions.find_or_add_version(before)
         return await self.versions.make_current(draft, at=at, by=by)
 
     async def roll_back(self, agent_id: str, number: int, *, at: Address, by: Person) -> AgentVersion | None:
@@ -151,7 +151,7 @@ class Roster:
             return None
         key = (agent_id, definition.content_hash)
         if key not in self.recorded:
-            self.recorded[key] = await self.versions.record_version(definition)
+            self.recorded[key] = await self.versions.find_or_add_version(definition)
         return self.recorded[key]
 
     async def _begun(self, agent_version_id: str) -> AgentVersion:

@@ -55,10 +55,10 @@ class Background:
         """The files of these messages, oldest first, by the ids that the model uses for them."""
         linked = (one for one in self.linked.values() if one)
         root = (self.page.root,) if self.page.root else ()
-        return listed_files((*root, *self.page.messages, *linked))
+        return files_by_model_id((*root, *self.page.messages, *linked))
 
 
-def listed_files(messages: Sequence[ChatMessage]) -> dict[str, IncomingFile]:
+def files_by_model_id(messages: Sequence[ChatMessage]) -> dict[str, IncomingFile]:
     """Returns the files of the messages by the ids that the model uses for them."""
     return {
         f"{one.message_ref}/{number}": file
@@ -146,7 +146,7 @@ def message_line(one: ChatMessage) -> str:
         said["is_app"] = True
     if one.files:
         said["files"] = [
-            {"id": key, "name": file.name, "type": file.mime_type} for key, file in listed_files([one]).items()
+            {"id": key, "name": file.name, "type": file.mime_type} for key, file in files_by_model_id([one]).items()
         ]
     return json.dumps(said, ensure_ascii=False)
 

@@ -13,7 +13,7 @@ _CODE_OR_LINE_END = re.compile(r'[^`\n{]*+(?:\{(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"
 
 
 @dataclass(slots=True)
-class CodeTracker:
+class MarkdownCodeTracker:
     """Determines whether the text that follows is inside of a code fence or inline code. The total work is linear in
     the length of the text, and is done only when one of the properties is read."""
 

@@ -117,7 +117,7 @@ def build_omission_note(older: Sequence[Message], *, run_id: str, room: int, tod
     return _standing_for(older, text, run_id, room, todo)
 
 
-def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
+def newest_summary_and_later(messages: Sequence[Message]) -> list[Message]:
     """Returns the newest summary and the messages that it does not replace. Returns all messages if there is no
     summary."""
     newest = next((one for one in reversed(messages) if one.type == "summary"), None)

@@ -16,7 +16,7 @@ from core.context.summary import (
     UnusableSummary,
     build_omission_note,
     find_summary_boundary,
-    messages_since_summary,
+    newest_summary_and_later,
     summarise,
 )
 from core.context.todo_file import todo_call, todo_text_in_history
@@ -126,7 +126,7 @@ class ContextWindow:
 
     async def load(self, history: Sequence[Message]) -> None:
         """Adds a stored history, with messages truncated as in earlier runs."""
-        recent = messages_since_summary(history)
+        recent = newest_summary_and_later(history)
         if sum(message_tokens(one) for one in recent) > INLINE_TOKENS_MAX:
             self._add(*await asyncio.to_thread(self._read, recent))
         else:

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from pydantic import JsonValue
 
-from core.context.code_tracker import CodeTracker
+from core.context.code_tracker import MarkdownCodeTracker
 from core.dialects.arguments import parse_arguments
 from core.dialects.dialect import (
     CUT_CHARACTERS_MAX,
@@ -108,7 +108,7 @@ class ReactParser:
         self._raw: list[str] = []
         self._buffer, self._at, self._passed = "", 0, 0
         self._is_line_start = True
-        self._code = CodeTracker()
+        self._code = MarkdownCodeTracker()
         self._is_ending = self._is_done = False
         self._object = JsonObjectScanner()
         self._call_start: int | None = None
@@ -258,7 +258,7 @@ class ReactParser:
             self._stored_end = self._passed + self._at
             self._is_done = True
             return
-        self._code = CodeTracker()
+        self._code = MarkdownCodeTracker()
         if label in ("Action", "Action Input"):
             self._call_start = self._passed + self._at
             self._call_raw.clear()

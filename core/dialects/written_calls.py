@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from core.context.code_tracker import CodeTracker
+from core.context.code_tracker import MarkdownCodeTracker
 from core.dialects import call_formats
 from core.dialects.call_formats import CallFormat, Tools
 from core.dialects.dialect import CUT_CHARACTERS_MAX, as_cut_off_call, find_tool_name
@@ -56,7 +56,7 @@ class WrittenCalls:
     _has_begun: bool = False
     _has_ended: bool = False
     _has_marks: bool = False
-    _code: CodeTracker = field(default_factory=CodeTracker)
+    _code: MarkdownCodeTracker = field(default_factory=MarkdownCodeTracker)
 
     def feed(self, text: str) -> str:
         """Returns the text that users may read. Holds back what may be the beginning of a call."""

@@ -256,7 +256,7 @@ class ElementReader:
         return "<" not in text
 
     def take_plain(self, text: str) -> None:
-        """Adds content without tags."""
+        """Adds text of the element that contains no `<`, without parsing it."""
         self._parts.append(text)
 
     def feed(self, token: Token) -> Literal["more", "ended"]:

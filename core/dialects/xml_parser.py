@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from core.context.code_tracker import CODE_CHARACTERS_MAX, CodeTracker
+from core.context.code_tracker import CODE_CHARACTERS_MAX, MarkdownCodeTracker
 from core.dialects.dialect import (
     CUT_CHARACTERS_MAX,
     CallComplete,
@@ -65,7 +65,7 @@ class XmlParser:
         self._offset = 0
         self._stored: tuple[int, str] | None = None
         self._lexer = Lexer()
-        self._code = CodeTracker()
+        self._code = MarkdownCodeTracker()
         self._block: _Block | None = None
         self._call: InvokeReader | ElementReader | None = None
         self._call_start = self._calls_count = 0

@@ -322,8 +322,8 @@ def grants_of_always(ask: Ask) -> frozenset[str]:
 
 
 def parse_choice(answer: str) -> str | None:
-    """Returns the button whose label equals the answer, or None. An answer that is not a label counts as a denial with
-    a reason."""
+    """Returns the label of the button that the answer names, or None. Callers take any other answer for a denial with a
+    reason."""
     said = " ".join(answer.split()).casefold()
     labels = (*CHOICES, *CHOICES_OF_SEVERAL)
     return next((choice for choice in labels if choice.casefold() == said), None)

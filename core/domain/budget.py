@@ -149,8 +149,8 @@ class Ledger(Protocol):
         ...
 
     async def spending_by(self, by: Person, at: Address, *, since: date) -> Spending:
-        """Returns what the person, the channel and the workspace have cost since the given UTC day, for work outside
-        runs."""
+        """Returns what the person, the channel and the workspace have spent since the given UTC day, in runs and
+        outside them. For checks that belong to no run."""
         ...
 
     async def book_usage(

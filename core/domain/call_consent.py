@@ -164,6 +164,6 @@ def _target_text(target: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns a text from outside, shortened, as inline code."""
+    """Returns a text that others wrote, shortened and safe to put between backticks."""
     shown = escape_invisible(text).replace("`", "'")
     return shown if len(shown) <= _SHOWN_CHARACTERS_MAX else f"{shown[: _SHOWN_CHARACTERS_MAX - 1]}…"

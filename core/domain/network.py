@@ -24,8 +24,9 @@ OWN_PAGE = "own page"
 
 
 def limit_network(call: Reach, sources: Sources, opened: frozenset[str]) -> NetworkLimits:
-    """Returns the limits that apply while a call runs, given the sources that the model had read when it wrote the
-    call. `opened` are the hosts that earlier calls of the run have opened (`opened_hosts`)."""
+    """Returns which hosts programs and the browser may reach during a call: any host, unless the model had read
+    something from outside when it wrote the call. `opened` are the hosts that earlier calls of the run have opened
+    (`opened_hosts`)."""
     if not sources.outside:
         return ANY_HOST
     named = frozenset(value for value in sources.named if value.startswith(HOST))

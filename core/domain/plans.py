@@ -81,7 +81,7 @@ class PlanStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PlansOfRun:
+class LeaseCheckedPlans:
     """A plan store through which a run can change plans only while it holds its lease."""
 
     plans: PlanStore

@@ -206,8 +206,9 @@ class Ask:
 class Run:
     """One execution of the agent loop. `request_ref` is the platform message that started the run and carries its
     reactions. `agent_id` is set if an agent was requested by name; `agent_version_id` is set when the run begins.
-    `attention` is that of the request, which was sent at `requested_at`. A stop covers what users wrote until
-    `stopped_until`; later messages start a new run. Both times are by the platform's clock."""
+    `attention` says how sure it is that the request was meant for the agent. The request was sent at `requested_at`.
+    After a stop, messages that were sent until `stopped_until` start no new run; later messages do. Both times are by
+    the platform's clock."""
 
     run_id: str
     thread_id: str

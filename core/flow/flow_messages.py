@@ -12,7 +12,7 @@ from core.context.untrusted_text import unwrap_message
 from core.domain.messages import Message
 from core.domain.plans import STATUS_MARKS, Plan, Step
 from core.domain.sources import SOURCES_KEY
-from core.flow.plan_changes import STEPS_MAX, step_number
+from core.flow.plan_changes import STEPS_MAX, position_of_step
 
 Phase = Literal["plan", "review", "step", "asked", "report"]
 Choice = Literal["again", "skip", "plan", "stop"]
@@ -113,13 +113,13 @@ def step_text(plan: Plan, step: Step) -> str:
     again = f"\nThis is try {step.tries}. The one before it ended so: {step.result}\nTake another way.\n"
     return read_template("flow_step").format(
         plan=format_numbered_plan(plan),
-        number=step_number(plan, step),
+        number=position_of_step(plan, step),
         step=step.text,
         again=again if step.tries > 1 else "",
     )
 
 
-def report_text(plan: Plan) -> str:
+def final_answer_request_text(plan: Plan) -> str:
     results = [
         f"{index}. {step.text}\n{step.result[:SHOWN_RESULT_CHARACTERS] or step.notes}"
         for index, step in enumerate(plan.steps, start=1)
@@ -133,7 +133,7 @@ def report_text(plan: Plan) -> str:
 def write_blocked_question(plan: Plan, step: Step) -> str:
     """Returns the question that asks users how to continue after a step failed."""
     return (
-        f"Step {step_number(plan, step)} of the plan did not work out: {step.text}\n\n"
+        f"Step {position_of_step(plan, step)} of the plan did not work out: {step.text}\n\n"
         f"What is in the way: {step.result or step.notes}\n\n"
         "What shall I do? You can also answer in your own words, with a hint or another wish."
     )

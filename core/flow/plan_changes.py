@@ -42,7 +42,7 @@ def next_step(plan: Plan) -> Step | None:
     return current_step(plan) or next(wait_for_answer, None)
 
 
-def step_number(plan: Plan, step: Step) -> int:
+def position_of_step(plan: Plan, step: Step) -> int:
     """Returns the step's position in the plan, from 1. Compares by identity, because steps may have equal texts."""
     return next(index for index, one in enumerate(plan.steps, start=1) if one is step)
 
@@ -215,7 +215,7 @@ def _with(plan: Plan, old: Step, new: Step) -> Plan:
 _NAMED = re.compile(r"^\s*\[([^\[\]\n]{1,80})\]\s*")
 
 
-def agent_name_in(text: str) -> str | None:
+def bracketed_agent_name(text: str) -> str | None:
     """Returns the agent name in brackets at the start of a step's text, or None."""
     found = _NAMED.match(text)
     return found.group(1).strip() if found else None

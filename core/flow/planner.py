@@ -24,7 +24,7 @@ from core.flow.plan_changes import (
     DEFAULT_TITLE,
     STEPS_MAX,
     add_plan,
-    agent_name_in,
+    bracketed_agent_name,
     change_plan,
     find_member,
     flow_plan,
@@ -87,7 +87,7 @@ def validate_steps(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]
     if not team:
         return tuple(steps)
     strangers = [
-        name for step in steps if (name := agent_name_in(step)) is not None and find_member(name, team) is None
+        name for step in steps if (name := bracketed_agent_name(step)) is not None and find_member(name, team) is None
     ]
     if strangers:
         raise ToolError(

@@ -17,11 +17,11 @@ from core.domain.threads import Lease, Reply, ToolCallRecord
 from core.flow.flow_messages import (
     CHOICES,
     FlowMessageTag,
+    final_answer_request_text,
     newest_tag,
     parse_step_choice,
     plain_report,
     plan_attachments,
-    report_text,
     unseen_messages,
     write_blocked_question,
 )
@@ -249,7 +249,7 @@ class _Play:
         if ended is None or newest_tag(history) != sign:
             if flow.is_used_up(history):
                 return _answer(plain_report(plan), plan)
-            history = flow.add_message(history, sign, report_text(plan))
+            history = flow.add_message(history, sign, final_answer_request_text(plan))
             context = restrict_tools(flow.planner, REPORT_TOOLS)
             ended = await flow.run_turns(context, history, flow.policy.report_turns_max)
         if isinstance(ended, Approval) or ends_run(ended):

@@ -13,7 +13,7 @@ from core.domain.plans import Plan, Step
 from core.domain.threads import Reply, ToolCallRecord
 from core.flow.flow_messages import FlowMessageTag, newest_tag, step_text
 from core.flow.plan_changes import (
-    agent_name_in,
+    bracketed_agent_name,
     current_step,
     find_member,
     mark_step_completed,
@@ -39,7 +39,7 @@ class StepCancelled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class StepRunLog:
+class RunLogWithoutChecklist:
     """Wraps the run log and drops checklist events, so that a step's todo.md does not replace the plan's checklist."""
 
     run_log: RunLog
@@ -63,7 +63,7 @@ class StepRunLog:
 
 def find_step_agent(flow: Flow, step: Step) -> str:
     """Returns the name of the team member that runs the step, or an empty string for the planner."""
-    return find_member(agent_name_in(step.text), flow.team) or ""
+    return find_member(bracketed_agent_name(step.text), flow.team) or ""
 
 
 async def begin_step(flow: Flow, plan: Plan) -> Plan | None:
@@ -87,7 +87,7 @@ async def run_step(flow: Flow, plan: Plan, step: Step, history: Sequence[Message
         context = flow.team[name].context if name else flow.planner
         context = _step_context(flow, step, context)
         if (desk := context.tool_context.knowledge) is not None:
-            knowledge = await desk.prompt_block(text_without_name(step.text))
+            knowledge = await desk.render_relevant_entries(text_without_name(step.text))
             context = replace(context, prompt=context.prompt.with_knowledge(knowledge))
         try:
             left = await flow.run_turns(context, history, flow.policy.step_turns_max)
@@ -135,7 +135,7 @@ def _step_context(flow: Flow, step: Step, context: RunContext) -> RunContext:
 
     Before each turn, the context checks that the step is still in the plan."""
     tools = {name: tool for name, tool in context.toolbox.tools.items() if name != planning.name}
-    log = StepRunLog(context.run_log)
+    log = RunLogWithoutChecklist(context.run_log)
 
     async def begin_turn() -> TurnStart:
         start = await context.begin_turn()

@@ -165,7 +165,7 @@ class RunKnowledge:
         kinds: tuple[ScopeKind, ...] = ("agent", "upload") if self.has_own_files else ("upload",)
         return [Scope(kind, self.agent_id) for kind in kinds]
 
-    async def prompt_block(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
+    async def render_relevant_entries(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
         """Returns the block for the system prompt. The agent's entries get at most half of it, the thread's the rest.
 
         If the entries fit, they are included in full. Otherwise the block has the passages that match the words of the

@@ -2,7 +2,7 @@
 
 import re
 
-from core.context.code_tracker import CodeTracker
+from core.context.code_tracker import MarkdownCodeTracker
 from core.ports import TextDelta, ThinkingDelta
 
 _MARK = re.compile(
@@ -81,7 +81,7 @@ class ThinkingReader:
 
     def _begin_text(self) -> None:
         self._has_said = self._is_closed = False
-        self._code = CodeTracker()
+        self._code = MarkdownCodeTracker()
 
     def _take_mark(self, mark: str, deltas: Deltas) -> None:
         if self._mark is _BARE_MARK:

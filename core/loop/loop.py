@@ -110,7 +110,7 @@ async def _ended_turn(
             rest = (REST_WANTED,) if wants_rest else ()
             notes = (*rest, *watch.notes(start.heard), *await commands.take_notes())
             state = {
-                **turn.context.prompt.state_for(window.time_zone),
+                **turn.context.prompt.state_in_time_zone(window.time_zone),
                 "turns": turn_notice(turn.number, turn.context.policy.turns_max),
                 "budget": start.budget_left,
             }

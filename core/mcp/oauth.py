@@ -38,7 +38,7 @@ Authorize = Callable[[str], Awaitable[str]]
 """Shows a link to a person. Returns the address that the browser was sent to after the person's consent."""
 
 
-class StoredTokens:
+class TokenFile:
     """The tokens of one server and where they came from, in a file that only this user can read."""
 
     def __init__(self, settings: OAuthSettings, server: str, *, is_person_present: bool = False) -> None:
@@ -159,7 +159,7 @@ class _PersonOAuth(OAuthClientProvider):
     async def _initialize(self) -> None:
         """Reads the tokens before each request, because other processes use them, too. If two processes refresh them at
         the same time, a server may end the session, because it received one refresh token twice."""
-        context, storage = self.context, cast(StoredTokens, self.context.storage)
+        context, storage = self.context, cast(TokenFile, self.context.storage)
         self._unlock()  # the previous refresh may have failed
         for is_locked in (False, True):
             await super()._initialize()
@@ -179,7 +179,7 @@ def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthCl
     settings = config.oauth
     if settings is None:
         return None
-    tokens = StoredTokens(settings, config.name, is_person_present=authorize is not None)
+    tokens = TokenFile(settings, config.name, is_person_present=authorize is not None)
     if settings.grant == "client_credentials":
         scope, issuer = settings.scope or None, settings.issuer
         if not settings.private_key:

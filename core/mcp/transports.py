@@ -332,7 +332,7 @@ def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
         schema, hints, description = (tool.get(key) for key in ("inputSchema", "annotations", "description"))
         if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
             continue
-        # the shape that the SDK requires; `clean_schema` checks the server's original
+        # changed so that the SDK accepts the schema. `clean_schema` checks what the server sent.
         fit: dict[str, Any] = {**cast(dict[str, Any], schema), "type": "object"}
         properties, required = fit.pop("properties", None), fit.pop("required", None)
         if isinstance(properties, dict):

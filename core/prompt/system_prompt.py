@@ -27,7 +27,7 @@ class RunPrompt:
     began_at: datetime | None = None
     time_zone: str = ""
 
-    def state_for(self, time_zone: str) -> Mapping[str, str]:
+    def state_in_time_zone(self, time_zone: str) -> Mapping[str, str]:
         """Returns the state, with the time in the user's time zone, or in the default one if the user's is unknown."""
         if self.began_at is None:
             return self.state

@@ -103,7 +103,7 @@ async def build_agent_config(
     budget = RunBudget(run, thread, model, deps, recorder)
 
     async def ask_within_budget(question: str) -> str:
-        await budget.require_budget()
+        await budget.reserve_next_call()
         return await ask(question)
 
     return AgentConfig(
@@ -196,7 +196,7 @@ class RunBudget:
             return ""
         return describe_budget_left(limit.usd, spent.run.cost_usd)
 
-    async def require_budget(self) -> None:
+    async def reserve_next_call(self) -> None:
         """Stores what the turn's calls have cost so far, then reserves another call. Raises BudgetExceeded."""
         await self._recorder.commit()
         await self.wait_for_reservation(await self._reserved())
@@ -273,7 +273,7 @@ def build_run_context(
             outside=deps.web,
             metrics=deps.metrics,
             knowledge=config.knowledge,
-            budget=ToolBudget(check=budget.require_budget, spent=build_usage_recorder(recorder)),
+            budget=ToolBudget(check=budget.reserve_next_call, spent=build_usage_recorder(recorder)),
             has_unread=has_unread,
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
@@ -302,5 +302,5 @@ async def add_knowledge_to_prompt(
     inputs = await read_inputs()
     told = [str(one.content.get("content")) for one in history if is_from_person(one)]
     question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
-    found = await knowledge.prompt_block(question)
+    found = await knowledge.render_relevant_entries(question)
     return replace(context, prompt=context.prompt.with_knowledge(found))

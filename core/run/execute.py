@@ -17,7 +17,7 @@ from core.domain.call_targets import may_hold_address
 from core.domain.errors import LeaseLost, RunError, StorageUnavailable
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
-from core.domain.plans import PlansOfRun
+from core.domain.plans import LeaseCheckedPlans
 from core.domain.sources import join_sources
 from core.domain.threads import Lease, Run, Thread
 from core.flow.planner import Ended
@@ -93,7 +93,7 @@ async def _executed(lease: Lease, deps: RunDeps) -> tuple[str, RunEnd]:
 async def _execute_loaded(
     loaded: LoadedRun, lease: Lease, deps: RunDeps, stop_signal: asyncio.Task[None]
 ) -> tuple[str, RunEnd]:
-    plans = PlansOfRun(deps.stores.plans, lease)
+    plans = LeaseCheckedPlans(deps.stores.plans, lease)
     deps = replace(deps, stores=replace(deps.stores, plans=plans))
     recorder = RunRecorder(lease, deps.stores.journal, deps.messaging.bus, charge=build_entry_pricer(deps))
     execution = _Execution(lease, loaded, deps, recorder)

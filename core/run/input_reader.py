@@ -12,8 +12,8 @@ from core.context.background_messages import (
     BACKGROUND_MESSAGES_MAX,
     BackgroundMessageReader,
     build_background_message,
+    files_by_model_id,
     find_known_files,
-    listed_files,
     message_line,
     refers_to_files,
 )
@@ -158,7 +158,7 @@ class InputReader:
         shown = ((page.root,) if page.root else ()) + page.messages
         if not shown:
             return "Nothing was said in the thread before that message."
-        self._files |= listed_files(shown)
+        self._files |= files_by_model_id(shown)
         note = f"{page.omitted:,} messages before these are not shown. " if page.omitted else ""
         lines = "\n".join(map(message_line, shown))
         return f"[{note}It was not said to you.]\n{wrap_untrusted(lines, source='the chat thread')}"

@@ -115,7 +115,7 @@ class RunRecorder:
         if isinstance(event, TurnFinished):
             self._turn_id = None
         if self._timer is None:
-            # users see nothing before a run's first event
+            # the first event is stored at once, because users see nothing before it
             delay_seconds = FLUSH_SECONDS if self._n else 0.0
             self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._flush_soon)
 

@@ -43,8 +43,8 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
 
 
 def build_picture_message(picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str) -> Message:
-    """Builds the message that shows a picture to the model in its next requests, as long as the picture is among the
-    newest."""
+    """Builds the message that shows a picture to the model in its next requests, as long as it is one of the
+    newest pictures that fit into a request."""
     return Message(
         type="image_context",
         content={

@@ -239,7 +239,7 @@ class CallParams(BaseModel):
     payload: JsonObject = Field(default_factory=dict, description="The parameters of the route.")
 
 
-async def run_call(params: CallParams, context: ToolContext) -> ToolOutput:
+async def call_data_provider(params: CallParams, context: ToolContext) -> ToolOutput:
     providers = context.outside.providers
     if providers is None:
         raise ToolError("There are no data providers here. Go on without them.")
@@ -267,7 +267,7 @@ execute_data_provider_call = Tool(
     effect="reads",
     reach=lambda params: Reach("reads_outside", brings=(("service", params.service_name),)),
     params=CallParams,
-    run=run_call,
+    run=call_data_provider,
     subject="web",
     title=lambda params: f"Asking {params.service_name} for {params.route}",
     example={"service_name": "twitter", "route": "user_info", "payload": {"screenname": "github"}},

@@ -52,7 +52,7 @@ class DockerCommands:
             "--pids-limit", str(limits.processes), "--memory", memory, "--memory-swap", memory,
             "--cpus", f"{self.cores:g}", "--ulimit", f"nofile={limits.open_files}:{limits.open_files}",
             "--ulimit", "core=0:0",
-            "--tmpfs", f"/tmp:rw,exec,nosuid,nodev,size={temporary},mode=1777",  # noqa: S108 - the container's own
+            "--tmpfs", f"/tmp:rw,exec,nosuid,nodev,size={temporary},mode=1777",  # noqa: S108 - a folder inside the container
             "--tmpfs", f"/home/user:rw,exec,nosuid,nodev,size={home},mode=0700,uid=1000,gid=1000",
         ]  # fmt: skip
 

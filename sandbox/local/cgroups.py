@@ -71,7 +71,7 @@ def find_cgroups(limits: SandboxLimits) -> Cgroups | None:
             files = (*files, ("memory.swap.max", "0"), ("memory.oom.group", "0"))
         found = Cgroups(parent=group, limits=files)
         if _is_usable(found):
-            # killed processes leave groups; one with members cannot be removed and stays
+            # processes that were killed left their groups behind; a group that still has members cannot be removed
             for path in found.parent.glob("threadhand-*"):
                 with suppress(OSError):
                     if time.time() - path.stat().st_mtime > STALE_SECONDS:

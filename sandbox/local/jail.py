@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "LOGNAME": "user",
     "SHELL": "/bin/bash",
     "LANG": "C.UTF-8",
-    "TMPDIR": "/tmp",  # noqa: S108 - the jail's own
+    "TMPDIR": "/tmp",  # noqa: S108 - a folder inside the jail
 }
 PROXY_URL = f"http://{socket_relay.EGRESS_PROXY_HOST}:{socket_relay.COMMANDS_PORT}"
 BROWSER_PROXY_URL = f"http://{socket_relay.EGRESS_PROXY_HOST}:{socket_relay.BROWSER_PORT}"
@@ -49,7 +49,7 @@ PROXY_ENVIRONMENT = {
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_NO_CACHE_DIR": "1",
     "npm_config_prefix": "/workspace/.local",
-    "npm_config_cache": "/tmp/npm",  # noqa: S108 - the jail's own
+    "npm_config_cache": "/tmp/npm",  # noqa: S108 - a folder inside the jail
     "npm_config_update_notifier": "false",
 }
 OPTIONAL_SYSTEM_PATHS = (
@@ -139,7 +139,7 @@ def system_flags() -> list[str]:
     flags += ["--proc", "/proc", "--dev", "/dev"]
     for folder in ("/etc", "/run", "/opt", "/home", "/var"):
         flags += ["--dir", folder]
-    flags += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the jail's own
+    flags += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - a folder inside the jail
     for path in OPTIONAL_SYSTEM_PATHS:
         flags += ["--ro-bind-try", path, path]
     return flags
@@ -147,8 +147,8 @@ def system_flags() -> list[str]:
 
 def _prepare_folder(plan: JailConfig) -> list[str]:
     limits = plan.limits
-    flags = ["--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the jail's own
-    flags += ["--perms", "1777", "--size", str(limits.temporary_bytes // 2), "--tmpfs", "/dev/shm"]  # noqa: S108 - the jail's own
+    flags = ["--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - a folder inside the jail
+    flags += ["--perms", "1777", "--size", str(limits.temporary_bytes // 2), "--tmpfs", "/dev/shm"]  # noqa: S108 - a folder inside the jail
     flags += ["--remount-ro", "/dev"]  # a tmpfs without a size limit
     flags += ["--perms", "0700", "--size", str(limits.home_bytes), "--tmpfs", "/home/user"]
     flags += ["--bind", str(plan.workspace), "/workspace"]

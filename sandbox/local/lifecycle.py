@@ -124,7 +124,7 @@ NOT_RESTORED = "The saved files of this conversation cannot be restored right no
 log = logging.getLogger(__name__)
 
 
-class JailLifecycle(IdleSandboxes):
+class IdleJails(IdleSandboxes):
     """Stops idle jails, archives their files and restores them. `packer` raises SandboxUnavailable."""
 
     def __init__(

@@ -20,7 +20,7 @@ from sandbox.local.cgroups import Cgroups, find_cgroups, total_memory_bytes
 from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.jail import Jail, JailConfig, runs_as_root, start_jail
 from sandbox.local.jail_requirements import MissingRequirement
-from sandbox.local.lifecycle import JailLifecycle, WorkspaceArchiver
+from sandbox.local.lifecycle import IdleJails, WorkspaceArchiver
 from sandbox.local.probe import ProbeResult, list_installed, try_jail, try_toolbox
 from sandbox.local.shared_access import SharedAccess
 from sandbox.local.thread_network import ThreadNetwork
@@ -72,7 +72,7 @@ class LocalSandboxProvider:
             network=lambda thread_id: ThreadNetwork(self._folder / "threads" / thread_id),
         )
         self.occupancy = self._machines.occupancy
-        self.lifecycle = JailLifecycle(self._machines, self._workspaces, lifecycle_policy, now, self._packer)
+        self.lifecycle = IdleJails(self._machines, self._workspaces, lifecycle_policy, now, self._packer)
         self._shared_access = SharedAccess(self._folder / "doors", self._workspaces, self._machines)
         self._preparing = asyncio.Lock()
         self._programs: _JailPrograms | None = None

@@ -97,7 +97,7 @@ EXAMINED = """
 """Calls that depend on their arguments, or fail with an error that makes programs use another one."""
 
 
-def system_call_numbers(table: str, machine: str) -> dict[str, int]:
+def parse_system_call_table(table: str, machine: str) -> dict[str, int]:
     """Parses a table. Omits the calls that the architecture does not have."""
     column = ("x86_64", "aarch64").index(machine) + 1
     rows = (row.split() for row in table.replace(",", "\n").splitlines() if row.strip())
@@ -120,14 +120,14 @@ def build_filter(machine: str, *, starts_processes: bool = True) -> bytes:
     ]
     if machine == "x86_64":
         steps += [_step(JUMP_GREATER_EQUAL, X32_BIT, 0, 1), _step(RETURN, ERROR | ENOSYS)]
-    for name, number in system_call_numbers(EXAMINED, machine).items():
+    for name, number in parse_system_call_table(EXAMINED, machine).items():
         examining = (
             EXAMINATIONS[name]
             if starts_processes
             else {**EXAMINATIONS, "clone": _examine_clone(starts_processes=False)}[name]
         )
         steps += [_step(JUMP_EQUAL, number, 0, len(examining)), *examining]
-    allowed = {name: at for table in ALLOWED.values() for name, at in system_call_numbers(table, machine).items()}
+    allowed = {name: at for table in ALLOWED.values() for name, at in parse_system_call_table(table, machine).items()}
     if not starts_processes:
         allowed = {name: number for name, number in allowed.items() if name not in ("fork", "vfork")}
     steps += _allow_ranges(sorted(allowed.values()))

@@ -36,7 +36,7 @@ WALK_SECONDS = 4.0
 QUIET_WALK_SECONDS = 60.0
 WALK_SHARE = 20  # walking through workspaces takes at most a twentieth of the time
 CLEANUP_BYTES = 64 * MEBIBYTE  # that a workspace above its limit may grow while it is being cleaned up
-MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/user", "/dev", "/")  # noqa: S108 - the jail's own
+MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/user", "/dev", "/")  # noqa: S108 - a folder inside the jail
 
 KEPT = "Its files are kept, its programs have ended."
 OVER_DISK = (

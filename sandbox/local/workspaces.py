@@ -74,7 +74,7 @@ class Workspace:
         delete_folder(gone)
 
     def set_archive_aside(self) -> None:
-        """Creates an empty folder; the corrupt archive is kept for the operator."""
+        """Renames the corrupt archive, which is kept for the operator, and creates an empty folder."""
         self.archive.rename(self.archive.with_suffix(".broken"))
         _make_folder(self.path, self.uid)
 

@@ -33,7 +33,7 @@ Fields = Mapping[bytes, bytes]
 
 def create_redis_client(url: str) -> Redis:
     """Returns a client that connects on first use."""
-    return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its options are untyped
+    return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - redis-py leaves these options untyped
         url, socket_timeout=None, socket_connect_timeout=CONNECT_TIMEOUT_SECONDS, health_check_interval=30
     )
 

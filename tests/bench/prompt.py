@@ -146,7 +146,7 @@ async def thread_requests(turns: int) -> list[ModelRequest]:
             await window.load(history)
             prompt = _told_prompt().with_knowledge(words(60, seed=number))
         emitted.clear()
-        state = {**prompt.state_for(window.time_zone), "turns": turn_notice(number + 1, 100)}
+        state = {**prompt.state_in_time_zone(window.time_zone), "turns": turn_notice(number + 1, 100)}
         made.append(await window.request(blank, state=state))
         history += [one.message for one in emitted if isinstance(one, MessageAdded)]
         turn = _turn(number)
@@ -186,7 +186,7 @@ async def request_page() -> str:
     """Returns the page that shows the first request of a fresh thread."""
     window = _window([])
     await window.load([_asked("How many rows has sales.csv?")])
-    state = {**_told_prompt().state_for(""), "turns": turn_notice(1, 100)}
+    state = {**_told_prompt().state_in_time_zone(""), "turns": turn_notice(1, 100)}
     request = await window.request(blank_request(has_browser=False), state=state)
     parts = [
         "# What a model receives",

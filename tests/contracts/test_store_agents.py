@@ -31,25 +31,28 @@ def changed(prompt: str) -> AgentDefinition:
 
 
 async def test_the_same_content_is_the_same_version_for_ever(stores: Stores) -> None:
-    first = await stores.agents.record_version(RESEARCH)
-    second = await stores.agents.record_version(changed("Be brief."))
-    again = await stores.agents.record_version(RESEARCH)
+    first = await stores.agents.find_or_add_version(RESEARCH)
+    second = await stores.agents.find_or_add_version(changed("Be brief."))
+    again = await stores.agents.find_or_add_version(RESEARCH)
     assert (first.number, second.number) == (1, 2)
     assert again == first
     assert first.content_hash == RESEARCH.content_hash != second.content_hash
 
 
 async def test_versions_are_listed_in_order_for_one_agent(stores: Stores) -> None:
-    first, second = await stores.agents.record_version(RESEARCH), await stores.agents.record_version(changed("x"))
-    other = await stores.agents.record_version(RESEARCH.model_copy(update={"agent_id": "coding", "team": ()}))
+    first, second = (
+        await stores.agents.find_or_add_version(RESEARCH),
+        await stores.agents.find_or_add_version(changed("x")),
+    )
+    other = await stores.agents.find_or_add_version(RESEARCH.model_copy(update={"agent_id": "coding", "team": ()}))
     assert other.number == 1
     assert await stores.agents.list_versions("research") == (first, second)
     assert await stores.agents.list_versions("nobody") == ()
 
 
 async def test_a_version_is_read_as_it_was_recorded(stores: Stores) -> None:
-    version = await stores.agents.record_version(RESEARCH)
-    await stores.agents.record_version(changed("Be brief."))
+    version = await stores.agents.find_or_add_version(RESEARCH)
+    await stores.agents.find_or_add_version(changed("Be brief."))
     assert await stores.agents.find_version(version.agent_version_id) == version
     assert version.definition == RESEARCH
     assert await stores.agents.find_version("nobody") is None
@@ -57,7 +60,7 @@ async def test_a_version_is_read_as_it_was_recorded(stores: Stores) -> None:
 
 async def test_recording_at_once_makes_each_version_once(stores: Stores) -> None:
     contents = [RESEARCH, RESEARCH, *(changed(f"{n % 3}") for n in range(9))]
-    versions = await asyncio.gather(*(stores.agents.record_version(one) for one in contents))
+    versions = await asyncio.gather(*(stores.agents.find_or_add_version(one) for one in contents))
     assert {one.number for one in versions} == {1, 2, 3, 4}
     assert len({one.agent_version_id for one in versions}) == 4
     assert await stores.count("agent_version") == 4
@@ -90,7 +93,7 @@ async def test_a_version_of_a_newer_release_is_not_listed_and_says_so(stores: St
 
 
 async def test_a_run_is_signed_with_the_version_of_its_agent(stores: Stores) -> None:
-    lease, version = await stores.started(), await stores.agents.record_version(RESEARCH)
+    lease, version = await stores.started(), await stores.agents.find_or_add_version(RESEARCH)
     await stores.journal.write(lease, JournalEntry(agent=version))
     run = require(await stores.conversations.run(lease.run_id))
     assert (run.agent_id, run.agent_version_id) == ("research", version.agent_version_id)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from core.domain.errors import LeaseLost
-from core.domain.plans import Plan, Plans, PlansOfRun, Step, create_plan, delete_plan, mark_step
+from core.domain.plans import LeaseCheckedPlans, Plan, Plans, Step, create_plan, delete_plan, mark_step
 from tests.contracts.stores import Stores
 
 
@@ -32,7 +32,7 @@ async def test_changes_at_once_are_all_kept(stores: Stores) -> None:
 
 async def test_a_worker_that_lost_its_run_changes_no_plan(stores: Stores) -> None:
     old = await stores.started()
-    held = PlansOfRun(stores.plans, old)
+    held = LeaseCheckedPlans(stores.plans, old)
     await held.change(old.thread_id, lambda known: create_plan(known, "p", "Trip", ("Look",)))
     await stores.silence("w1")
     assert await stores.claims.claim(old.run_id, "w2") is not None

@@ -121,10 +121,10 @@ def _lost_results() -> Injection:
 def _old_edit_wins() -> Injection:
     """An edit that comes late replaces a newer one."""
 
-    def keep_version(*_arguments: object) -> bool:
+    def store_newest_version(*_arguments: object) -> bool:
         return True
 
-    return inbox, "keep_version", keep_version
+    return inbox, "store_newest_version", store_newest_version
 
 
 def _words_before_card() -> Injection:

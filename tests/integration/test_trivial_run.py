@@ -45,7 +45,7 @@ NOT_OF_THE_RUN = {
     "SqlRunClaims.held_leases",  # with the next
     "SqlRunClaims.claimable_runs",  # the worker's sweep, every second
     "SqlDeliveries.open_runs",  # the delivery's sweep, every second
-    "SqlAgentVersions.record_version",  # once for each version of an agent: the roster remembers it
+    "SqlAgentVersions.find_or_add_version",  # once for each version of an agent: the roster remembers it
 }
 """Statements of jobs that run on a timer or once. They belong to the process, not to the run."""
 LIMITS_OF_QUICK_RUNS = (

@@ -18,7 +18,7 @@ from bots.discord.gateway.parse import text_with_names
 from bots.discord.render import components as discord_render
 from bots.inbound.actions import split_agent_prefix
 from bots.inbound.commands.table import parse_command
-from bots.observability.logs import redact
+from bots.observability.logs import redact_secrets
 from bots.slack.events.parse import ParseContext, find_user_ids, parse_click, parse_event
 from bots.slack.render import messages as slack
 from bots.slack.render.block_kit import simplify_blocks
@@ -192,7 +192,7 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "discord's renderer": _discord_render,
     "splitting for slack": lambda text: split_markdown(text, 12_000),
     "splitting for discord": lambda text: split_markdown(text, 4_000),
-    "the log's redaction": lambda text: redact(text, ["0123456789abcdef"]),
+    "the log's redaction": lambda text: redact_secrets(text, ["0123456789abcdef"]),
     "xml calls": partial(_parse_with, XmlDialect()),
     "react calls": partial(_parse_with, ReactDialect()),
     "native arguments": _native_call,

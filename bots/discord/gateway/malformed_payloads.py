@@ -38,10 +38,10 @@ def tolerate_malformed_payloads(client: discord.Client, rest: RestClient) -> Non
     state.parsers["INTERACTION_CREATE"] = partial(
         _parse_with_channel, client, rest, state.parsers["INTERACTION_CREATE"]
     )
-    state.create_message = partial(create_message, state)
+    state.create_message = partial(parse_without_bad_parts, state)
 
 
-def create_message(state: Any, *, channel: Any, data: Any) -> discord.Message:
+def parse_without_bad_parts(state: Any, *, channel: Any, data: Any) -> discord.Message:
     """Returns the message without the parts that cannot be parsed. Logs their names."""
     whole: Any = _completed(data)
     try:

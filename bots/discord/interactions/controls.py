@@ -46,7 +46,7 @@ async def handle_interaction(interaction: AnyInteraction, interactions: Interact
     elif match := REASON_CUSTOM_ID.fullmatch(custom_id):
         await interactions.on_feedback(interaction, match["run_id"], is_good=False, reason=text)
     elif match := REQUEST_CUSTOM_ID.fullmatch(custom_id):
-        await interactions.on_request_form(interaction, int(match["message_id"]), text)
+        await interactions.on_message_request_form(interaction, int(match["message_id"]), text)
     elif custom_id:
         await interactions.refuse_unknown_control(interaction, custom_id)
 

@@ -84,7 +84,7 @@ class InteractionHandler:
         form = build_text_form("Ask Threadhand", "What should I do with it?", custom_id=f"th:about:{message.id}")
         await interaction.response.send_modal(form)
 
-    async def on_request_form(self, interaction: AnyInteraction, message_id: int, prompt: str) -> None:
+    async def on_message_request_form(self, interaction: AnyInteraction, message_id: int, prompt: str) -> None:
         """Starts a run about the message whose menu opened the form. The request includes the text and files of that
         message."""
         message = self._targets.get(message_id)

@@ -8,7 +8,7 @@ from itertools import islice
 import discord
 
 from bots.discord.address import is_direct_message, message_channel_id
-from bots.discord.gateway.malformed_payloads import create_message
+from bots.discord.gateway.malformed_payloads import parse_without_bad_parts
 from bots.discord.gateway.parse import full_text, parse_files, parse_person
 from bots.discord.rest.client import UNKNOWN_CHANNEL, RestClient, get_objects, get_text
 from core.domain.errors import SurfaceRefused
@@ -118,7 +118,7 @@ class DiscordThreadHistory:
 
     def _chat_message(self, payload: JsonObject) -> ChatMessage | None:
         channel = self._client.get_partial_messageable(int(get_text(payload, "channel_id") or 0))
-        message = create_message(self._client._connection, channel=channel, data=payload)  # noqa: SLF001 - it parses all payloads # pyright: ignore[reportPrivateUsage]
+        message = parse_without_bad_parts(self._client._connection, channel=channel, data=payload)  # noqa: SLF001 - it parses all payloads # pyright: ignore[reportPrivateUsage]
         author, own = getattr(message, "author", None), self._client.user
         if author is None or message.type not in _SAID or author == own or (author.bot and not own):
             return None

@@ -103,7 +103,7 @@ async def answer_who(called: CommandCalled, deps: AdminDeps) -> Outcome:
     return Outcome(notice="\n".join(lines))
 
 
-async def answer_mcp(called: CommandCalled, deps: AdminDeps) -> Outcome:
+async def answer_mcp_connect(called: CommandCalled, deps: AdminDeps) -> Outcome:
     """Answers `mcp connect`."""
     return deps.connect_tools(called) if deps.connect_tools else Outcome(notice=NO_SERVERS)
 

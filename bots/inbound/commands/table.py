@@ -373,7 +373,7 @@ _ROWS = (
     Command(
         "mcp",
         "Admins: agree to the use of a tool server",
-        lambda called, deps: admin.answer_mcp(called, deps.admin),
+        lambda called, deps: admin.answer_mcp_connect(called, deps.admin),
         (CommandForm("connect SERVER", is_for_admins=True),),
         options=(CommandOption("server", "The name of the tool server", is_required=True),),
         slash_prefix="connect",

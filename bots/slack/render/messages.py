@@ -229,7 +229,7 @@ class RenderedMessage:
 
 
 def render_content(content: Content) -> RenderedMessage:
-    """Renders the content. Mentions in it notify no one."""
+    """Renders the content as Slack's text and blocks. Mentions in it notify no one."""
     plain_blocks: list[JsonObject] | None = None
     match content:
         case RunStatus(run_id=run_id, view=view):

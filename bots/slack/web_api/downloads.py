@@ -108,7 +108,7 @@ async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> Incomi
 
 class SlackFiles:
     """Implements FileSource. `client_for_file` returns the client of the workspace that received the file, and the file
-    with its original reference. It raises RunError if no workspace may read the file."""
+    with Slack's own reference in place of our signed one. It raises RunError if no workspace may read the file."""
 
     def __init__(self, client_for_file: Callable[[IncomingFile], Awaitable[tuple[SlackClient, IncomingFile]]]) -> None:
         self._client_for_file = client_for_file

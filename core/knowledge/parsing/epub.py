@@ -12,8 +12,8 @@ from core.knowledge.parsing.office import OfficePackage
 def read_epub(content: bytes, limits: ParseLimits) -> Document:
     """Reads a book in the order of its spine, with one page per heading. The chapters are read like web pages."""
     package, pages = OfficePackage(content, limits), list[Page]()
-    main = package.part_root("META-INF/container.xml").xpath("string(//rootfile/@full-path)")
-    book = package.part_root(main)
+    main = package.read_cleaned_root("META-INF/container.xml").xpath("string(//rootfile/@full-path)")
+    book = package.read_cleaned_root(main)
     files = {item.get("id"): item.get("href", "") for item in book.iterfind("manifest/item")}
     for reference in book.iterfind("spine/itemref"):
         name = posixpath.normpath(

@@ -71,7 +71,7 @@ class OfficePackage:
             raise Unreadable("hostile")
         return self._archive.open(found)
 
-    def part_root(self, part: str, *, is_needed: bool = False) -> Any:
+    def read_cleaned_root(self, part: str, *, is_needed: bool = False) -> Any:
         """Returns the root of a part, with tags without namespaces, because Strict files have other namespaces. Deleted
         text and alternatives for old programs are removed. Returns an empty element for an absent or damaged part,
         unless the part is needed."""
@@ -108,7 +108,7 @@ class OfficePackage:
         """Returns what the part refers to, by relation id. Targets are part names unless they are addresses."""
         folder, _, name = part.rpartition("/")
         found = dict[str, Relation]()
-        for element in self.part_root(f"{folder}/_rels/{name}.rels".lstrip("/")):
+        for element in self.read_cleaned_root(f"{folder}/_rels/{name}.rels".lstrip("/")):
             kind, target = element.get("Type", "").rpartition("/")[2], element.get("Target", "")
             if element.get("TargetMode") != "External":
                 target = posixpath.normpath(posixpath.join("/", folder, target.replace("\\", "/"))).lstrip("/")
@@ -125,9 +125,9 @@ class OfficePackage:
     def build_document(self, kind: DocumentKind, pages: Iterable[Page]) -> Document:
         """Returns the document. If something is left out, the first page lists it."""
         pages = tuple(pages)
-        title = self.part_root("docProps/core.xml").xpath("string(title)") or self.part_root("meta.xml").xpath(
-            "string(//title)"
-        )
+        title = self.read_cleaned_root("docProps/core.xml").xpath("string(title)") or self.read_cleaned_root(
+            "meta.xml"
+        ).xpath("string(//title)")
         return Document(title=title.strip(), kind=kind, pages=(*left_out_page(self.left_out), *pages))
 
 
@@ -293,18 +293,18 @@ class PartText:
     def graphic(self, element: Any) -> str:
         """Returns the figures of a chart as a table, or the words of a diagram."""
         if element.tag == "chart":
-            chart = self._package.part_root(self.relation_target(element))
+            chart = self._package.read_cleaned_root(self.relation_target(element))
             if next(chart.iter("ser"), None) is not None:
                 return chart_table(chart)
             self._package.left_out["chart"] += 1
             return "[chart]"
-        points = self._package.part_root(self.relation_target(element, "dm")).iter("pt")
+        points = self._package.read_cleaned_root(self.relation_target(element, "dm")).iter("pt")
         words = ("".join(text.text or "" for text in point.iter("t")).strip() for point in points)
         return f"[diagram: {'; '.join(filter(None, words))}]"
 
 
 def marks_of(properties: Any) -> dict[Mark, bool]:
-    """Returns the marks that the properties of a run switch on or off, if it has properties."""
+    """Returns the marks, such as struck or hidden, that the properties of a piece of text switch on or off."""
     switched = dict[Mark, bool]()
     if properties is None:
         return switched

@@ -37,7 +37,7 @@ _REPEATED_MAX = 1_000
 def read_open_document(content: bytes, limits: ParseLimits) -> Document:
     """Reads an OpenDocument file in the same way as Office files. Deleted text is not shown."""
     package = OfficePackage(content, limits)
-    if next(package.part_root("META-INF/manifest.xml").iter("encryption-data"), None) is not None:
+    if next(package.read_cleaned_root("META-INF/manifest.xml").iter("encryption-data"), None) is not None:
         raise Unreadable("protected")
     reader = _Reader(package, limits)
     body = next(reader.content.iter(*_KINDS), None)
@@ -51,8 +51,8 @@ class _Reader:
         self._package, self._limits = package, limits
         self._styles, self._resolved = dict[str, dict[str, str]](), dict[str, dict[str, str]]()
         self._lists = defaultdict[str, ListNumbers](lambda: ListNumbers({}))
-        self.content = package.part_root("content.xml", is_needed=True)
-        self._masters = package.part_root("styles.xml")
+        self.content = package.read_cleaned_root("content.xml", is_needed=True)
+        self._masters = package.read_cleaned_root("styles.xml")
         for root in (self._masters, self.content):
             for style in root.iter("style"):
                 properties = {local_name(key): value for one in (style, *style) for key, value in one.items()}
@@ -102,8 +102,8 @@ class _Reader:
         return build_slide_page(number, heading, blocks, is_hidden=self._is_hidden(slide))
 
     def _blocks(self, container: Iterable[Any], depth: int = 0, style: str = "") -> Iterator[Block]:
-        """Yields the blocks in a container. `depth` is the number of lists around it, and these lists have the
-        style."""
+        """Yields the blocks in a container. `depth` is the number of lists around it, and `style` the name of
+        their list style."""
         for element in container:
             match element.tag:
                 case "h" | "p":
@@ -118,7 +118,7 @@ class _Reader:
                 case "table":
                     yield Block(render_table(repeat_merged_cells(self._rows(element)), self._limits), "table")
                 case "object":
-                    chart = self._package.part_root(
+                    chart = self._package.read_cleaned_root(
                         f"{attribute_value(element, 'href').removeprefix('./')}/content.xml"
                     )
                     table = next((table for found in chart.iter("chart") for table in found.iter("table")), None)

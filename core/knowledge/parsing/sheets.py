@@ -125,7 +125,7 @@ class _WorkbookReader:
         parts = {relation.kind: relation.target for relation in self._relations.values()}
         # without its texts and formats, a workbook would show other values
         strings, styles = (
-            package.part_root(parts.get(kind, ""), is_needed=parts.get(kind, "").lower() in package.names())
+            package.read_cleaned_root(parts.get(kind, ""), is_needed=parts.get(kind, "").lower() in package.names())
             for kind in ("sharedStrings", "styles")
         )
         self._strings = [_rich_text(item) for item in strings.iter("si")]
@@ -133,7 +133,7 @@ class _WorkbookReader:
             attribute_value(person, "id"): attribute_value(person, "displayName")
             for relation in self._relations.values()
             if relation.kind == "person"
-            for person in package.part_root(relation.target).iter("person")
+            for person in package.read_cleaned_root(relation.target).iter("person")
         }
         codes = {code.get("numFmtId"): code.get("formatCode", "") for code in styles.iter("numFmt")}
         struck = [is_switched_on(font, "strike") for font in styles.iterfind("fonts/font")]
@@ -144,7 +144,7 @@ class _WorkbookReader:
             self._formats.append((code, struck[font] if font < len(struck) else False))
 
     def sheets(self) -> Iterator[Sheet]:
-        book = self._package.part_root(self._part, is_needed=True)
+        book = self._package.read_cleaned_root(self._part, is_needed=True)
         properties = book.find("workbookPr")
         self._is_1904 = properties is not None and properties.get("date1904", "0") in ("1", "true")
         for element in book.iterfind("sheets/sheet"):
@@ -227,13 +227,13 @@ class _WorkbookReader:
         """Adds the comments, text boxes and charts of a sheet."""
         for relation in self._package.relations(part).values():
             if relation.kind == "drawing":
-                root, text = self._package.part_root(relation.target), PartText(self._package, relation.target)
+                root, text = self._package.read_cleaned_root(relation.target), PartText(self._package, relation.target)
                 for body in root.iter("txBody"):
                     sheet.blocks.append(note_block("text box", "\n".join(map(text.line, body.iter("p")))))
                 self._package.left_out["chart"] += sum(1 for _ in root.iter("chart"))
                 self._package.left_out["picture"] += sum(1 for _ in root.iter("pic"))
             elif relation.kind in ("comments", "threadedComment"):
-                root = self._package.part_root(relation.target)
+                root = self._package.read_cleaned_root(relation.target)
                 authors = self._people | {str(at): one.text or "" for at, one in enumerate(root.iter("author"))}
                 for comment in root.iter("comment", "threadedComment"):
                     words = "".join(text.text or "" for text in comment.iter("t", "text")).strip()

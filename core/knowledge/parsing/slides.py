@@ -26,7 +26,8 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     main = package.main_part()
     show = PartText(package, main)
     slides = [
-        show.relation_target(slide) for slide in package.part_root(main, is_needed=True).iterfind("sldIdLst/sldId")
+        show.relation_target(slide)
+        for slide in package.read_cleaned_root(main, is_needed=True).iterfind("sldIdLst/sldId")
     ]
     limits.check(pages=len(slides))
     pages = [_read_slide(package, number, part) for number, part in enumerate(slides, start=1)]
@@ -34,7 +35,7 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
 
 
 def _read_slide(package: OfficePackage, number: int, part: str) -> Page:
-    root, text = package.part_root(part), PartText(package, part)
+    root, text = package.read_cleaned_root(part), PartText(package, part)
     shapes = [shape for tree in root.iterfind("cSld/spTree") for shape in tree]
     title = next((shape for shape in shapes if _placeholder(shape) in _TITLES and _shape_text(shape, text)), None)
     heading = " ".join(_shape_text(title, text).split()) if title is not None else ""
@@ -42,12 +43,12 @@ def _read_slide(package: OfficePackage, number: int, part: str) -> Page:
     for relation in package.relations(part).values():
         if relation.kind == "notesSlide":
             notes = PartText(package, relation.target)
-            found = package.part_root(relation.target).iter("sp")
+            found = package.read_cleaned_root(relation.target).iter("sp")
             words = "\n".join(_shape_text(shape, notes) for shape in found if _placeholder(shape) == "body")
             blocks.append(note_block("speaker notes", words))
         elif relation.kind == "comments":
             comments = PartText(package, relation.target)
-            found = package.part_root(relation.target).iter("cm")
+            found = package.read_cleaned_root(relation.target).iter("cm")
             blocks += (note_block("comment", one.findtext("text") or _shape_text(one, comments)) for one in found)
     return build_slide_page(number, heading, blocks, is_hidden=root.get("show") in ("0", "false"))
 

@@ -40,24 +40,24 @@ class _WordReader:
     def __init__(self, package: OfficePackage, limits: ParseLimits) -> None:
         self._package, self._limits, self._part = package, limits, package.main_part()
         parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
-        self._styles = _read_styles(package.part_root(parts.get("styles", "")))
-        self._lists = dict(_read_lists(package.part_root(parts.get("numbering", ""))))
+        self._styles = _read_styles(package.read_cleaned_root(parts.get("styles", "")))
+        self._lists = dict(_read_lists(package.read_cleaned_root(parts.get("numbering", ""))))
         self._marks = {name: style.marks for name, style in self._styles.items()}
         self._notes = dict[str, str]()
         for kind in ("footnotes", "endnotes", "comments"):
             text = PartText(package, parts.get(kind, f"word/{kind}.xml"), None, self._marks)
-            for element in self._open_boxes(package.part_root(parts.get(kind, f"word/{kind}.xml"))):
+            for element in self._open_boxes(package.read_cleaned_root(parts.get(kind, f"word/{kind}.xml"))):
                 shown = note_block(kind[:-1], self._one_line(element, text), attribute_value(element, "author"))
                 self._notes[f"{kind[:-1]} {attribute_value(element, 'id')}"] = shown.text
 
     def blocks(self) -> Iterator[Block]:
         text = PartText(self._package, self._part, self._notes, self._marks)
-        root = self._open_boxes(self._package.part_root(self._part, is_needed=True))
+        root = self._open_boxes(self._package.read_cleaned_root(self._part, is_needed=True))
         margins = {text.relation_target(reference): reference.tag[:6] for reference in root.iter(*_MARGINS)}
         for part, kind in margins.items():
             margin = PartText(self._package, part, None, self._marks)
             margins[part] = note_block(
-                kind, self._one_line(self._open_boxes(self._package.part_root(part)), margin)
+                kind, self._one_line(self._open_boxes(self._package.read_cleaned_root(part)), margin)
             ).text
         yield from map(Block, dict.fromkeys(margins.values()))
         for body in root.iterchildren("body"):

@@ -40,7 +40,7 @@ _SAVED = (
 class SqlAgentVersions(Store):
     """`core.agents.roster.AgentVersions`."""
 
-    async def record_version(self, definition: AgentDefinition) -> AgentVersion:
+    async def find_or_add_version(self, definition: AgentDefinition) -> AgentVersion:
         known = await self.database.read(lambda c: _known(c, definition))
         return known or await self.database.write(_RECORD, lambda c: _recorded(c, definition))
 

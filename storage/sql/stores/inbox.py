@@ -50,12 +50,12 @@ from storage.sql.stores.run_transitions import (
 from storage.sql.stores.talk import (
     amend_overheard,
     insert_overheard,
-    keep_version,
     read_follow_mode,
     read_newer_version,
     read_participants,
     read_question_ref,
     set_follow_mode,
+    store_newest_version,
     sweep_versions,
 )
 from storage.sql.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
@@ -363,7 +363,7 @@ def claim_key(connection: Connection, dedupe_key: str) -> bool:
 def _newer_version(connection: Connection, thread: Thread | None, action: StoredAction) -> Receipt | None:
     """Returns the receipt of a message, an edit or a deletion that a later change of the message has overtaken."""
     if isinstance(action, Change):
-        is_newest = keep_version(connection, thread.thread_id if thread else None, action)
+        is_newest = store_newest_version(connection, thread.thread_id if thread else None, action)
         return None if is_newest else Receipt(decision=Ignore(reason="changed again since"))
     if not isinstance(action, IncomingMessage) or not action.message_ref or action.is_about_message:
         return None

@@ -274,7 +274,8 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> RunEnd:
 def insert_deliveries(
     connection: Connection, run_id: str, drafts: tuple[DeliveryDraft, ...], *, ask_id: str | None = None
 ) -> None:
-    """Inserts the drafts whose slot and ordinal are free. The body of an ask gets its `ask_id`."""
+    """Inserts the drafts, except where the run already has a delivery with the same slot and ordinal. The body of a
+    question gets its `ask_id`."""
     rows: list[RowValues] = []
     for draft in drafts:
         body: JsonObject = draft.body

@@ -143,7 +143,7 @@ def amend_overheard(connection: Connection, thread_id: str, action: StoredAction
         connection.execute(update(heard_messages).where(this).values(text=action.text))
 
 
-def keep_version(connection: Connection, thread_id: str | None, change: MessageEdited | MessageDeleted) -> bool:
+def store_newest_version(connection: Connection, thread_id: str | None, change: MessageEdited | MessageDeleted) -> bool:
     """Stores the new version of a message that was edited or deleted. Returns False if a later change of the message is
     known.
 

@@ -238,7 +238,7 @@ async def test_a_version_that_cannot_work_any_more_is_no_way_back(office: Receiv
     roster = office.receiver.commands.roster
     first = (await agents(office))["coding"]
     old = first.model_copy(update={"mcp_servers": ("tickets",)})
-    await roster.versions.record_version(old)
+    await roster.versions.find_or_add_version(old)
     notice = (await say(office, "rollback coding 1")).notice
     assert "no MCP server named 'tickets' is set up" in notice
     assert (await agents(office))["coding"] == first

@@ -62,7 +62,9 @@ MACHINES = {
 
 def allowed_numbers(machine: str) -> dict[str, int]:
     tables = seccomp.ALLOWED.values()
-    return {name: number for table in tables for name, number in seccomp.system_call_numbers(table, machine).items()}
+    return {
+        name: number for table in tables for name, number in seccomp.parse_system_call_table(table, machine).items()
+    }
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -75,7 +77,7 @@ def test_the_filter_allows_what_it_names_and_no_more(machine: str) -> None:
 
     refused = seccomp.ERROR | seccomp.EPERM
     allowed = set(allowed_numbers(machine).values())
-    examined = seccomp.system_call_numbers(seccomp.EXAMINED, machine)
+    examined = seccomp.parse_system_call_table(seccomp.EXAMINED, machine)
     assert set(examined) == set(seccomp.EXAMINATIONS)
     for number in set(range(1000)) - set(examined.values()):
         if number in allowed:
@@ -114,7 +116,7 @@ def test_the_numbers_of_the_filter_are_the_kernels(machine: str) -> None:
     found = re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)$", header.read_text(), re.MULTILINE)
     known = {name: int(number) for name, number in found}
     known.setdefault("newfstatat", known.get("fstatat", -1))
-    ours = allowed_numbers(machine) | seccomp.system_call_numbers(seccomp.EXAMINED, machine)
+    ours = allowed_numbers(machine) | seccomp.parse_system_call_table(seccomp.EXAMINED, machine)
     assert {name: known[name] for name in ours if name in known} == {
         name: number for name, number in ours.items() if name in known
     }

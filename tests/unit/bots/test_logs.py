@@ -18,7 +18,7 @@ from bots.observability.logs import (
     FloodFilter,
     JsonFormatter,
     TextFormatter,
-    redact,
+    redact_secrets,
 )
 from core.domain.errors import SurfaceError
 from core.observability import set_log_context
@@ -47,7 +47,9 @@ def test_anything_shaped_like_a_token_is_taken_out(secret: str) -> None:
 
 
 def test_credentials_in_headers_and_urls_are_taken_out() -> None:
-    text = redact("Authorization: Bearer abcdefghijklmnop to postgresql://u:pass@db/x and redis://:a@b:c@host:1/0")
+    text = redact_secrets(
+        "Authorization: Bearer abcdefghijklmnop to postgresql://u:pass@db/x and redis://:a@b:c@host:1/0"
+    )
     assert text == f"Authorization: Bearer {REDACTED} to postgresql://{REDACTED}@db/x and redis://{REDACTED}@host:1/0"
 
 
@@ -108,7 +110,7 @@ def test_the_ids_of_runs_are_no_secrets(some: UUID, group: int) -> None:
     parts = str(some).split("-")
     parts[group] = "fc" + parts[group][2:]  # as Firecrawl's keys begin
     line = f"worker vm-1-{parts[0]} takes up run {'-'.join(parts)}, attempt 1"
-    assert redact(line) == line
+    assert redact_secrets(line) == line
 
 
 def test_a_flood_of_one_kind_is_cut_and_counted() -> None:

@@ -138,7 +138,7 @@ async def test_documents_of_a_thread_and_of_an_agent(stage: Stage) -> None:
             thread_id=thread_id if "thread" in owner else new_id(),
             agent_id="coding",
         )
-        assert "Friday is fish." in await knowledge.prompt_block("Friday?")
+        assert "Friday is fish." in await knowledge.render_relevant_entries("Friday?")
         other = f"/api/knowledge/{entry['entry_id']}?agent_id=research"
         assert (await stage.json("DELETE", other, status=404))["error"] == "entry_not_found"
         assert (await stage.http.delete(f"/api/knowledge/{entry['entry_id']}?{owner}")).status == 204

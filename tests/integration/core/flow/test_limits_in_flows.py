@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from core.domain.budget import Budget, Limit
 from core.domain.events import AgentEvent, ChecklistChanged, ErrorRaised
-from core.flow.step_runner import StepRunLog
+from core.flow.step_runner import RunLogWithoutChecklist
 from tests.fakes.streamed_model import text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import plan_of, planned, shown
@@ -24,7 +24,7 @@ async def test_a_budget_that_is_used_up_ends_the_flow_with_its_sentence(flow_wor
 
 def test_a_list_of_a_step_does_not_take_the_place_of_the_plan() -> None:
     told: list[AgentEvent] = []
-    log = StepRunLog(Told(told))
+    log = RunLogWithoutChecklist(Told(told))
     log.emit(ChecklistChanged(title="todo.md", items=()))
     log.emit(ErrorRaised(message="x"))
     assert told == [ErrorRaised(message="x")]

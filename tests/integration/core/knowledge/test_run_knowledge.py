@@ -36,7 +36,7 @@ async def test_a_file_that_is_known_by_another_name_replaces_the_earlier_one_of_
 
     (entry,) = await stage.run_knowledge().thread_entries()
     assert entry.name == "plan"
-    assert "New." in await stage.run_knowledge().prompt_block()
+    assert "New." in await stage.run_knowledge().render_relevant_entries()
 
 
 async def test_a_question_in_chinese_gets_a_block_in_chinese(stage: KnowledgeStage) -> None:
@@ -64,7 +64,7 @@ async def test_the_prompt_gives_the_agent_half_and_the_thread_what_remains(stage
     for at in range(6):
         await stage.put(AGENT, f"agent{at}.pdf", *[f"AGENT {WORDS}"] * 10)
     await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
-    block = await stage.run_knowledge().prompt_block("words", tokens_max=4000)
+    block = await stage.run_knowledge().render_relevant_entries("words", tokens_max=4000)
 
     assert 1700 <= block.count("AGENT") * count_text(f"AGENT {WORDS}") <= 2200
     assert 1700 <= block.count("THREAD") * count_text(f"THREAD {WORDS}") <= 2200
@@ -74,7 +74,7 @@ async def test_the_prompt_gives_the_agent_half_and_the_thread_what_remains(stage
 async def test_what_the_agent_leaves_is_the_threads(stage: KnowledgeStage) -> None:
     await stage.put(AGENT, "agent.pdf", "AGENT knows little.")
     await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
-    block = await stage.run_knowledge().prompt_block("words", tokens_max=4000)
+    block = await stage.run_knowledge().render_relevant_entries("words", tokens_max=4000)
 
     assert "AGENT knows little." in block
     assert block.count("THREAD") * count_text(f"THREAD {WORDS}") > 3500
@@ -82,7 +82,7 @@ async def test_what_the_agent_leaves_is_the_threads(stage: KnowledgeStage) -> No
 
 async def test_no_knowledge_is_no_block(stage: KnowledgeStage) -> None:
     knowledge = stage.run_knowledge()
-    assert (await knowledge.prompt_block("x"), await knowledge.search("x")) == ("", "")
+    assert (await knowledge.render_relevant_entries("x"), await knowledge.search("x")) == ("", "")
 
 
 async def test_a_thread_does_not_see_what_another_agent_or_thread_knows(stage: KnowledgeStage) -> None:
@@ -138,4 +138,4 @@ async def test_a_question_in_another_language_is_looked_for_in_the_prompt_as_wel
     await stage.put(stage.thread, "handbook.pdf", *pages, "Employees have 30 days of annual leave.")
     knowledge = stage.run_knowledge(lambda _question: '{"keywords_zh": ["年假"], "keywords_en": ["annual leave"]}')
 
-    assert "30 days" in await knowledge.prompt_block("年假有多少天?", tokens_max=1000)
+    assert "30 days" in await knowledge.render_relevant_entries("年假有多少天?", tokens_max=1000)

@@ -11,7 +11,7 @@ import pytest
 
 from core.context.limits import ASSUMED, WINDOW_MIN, ContextLimit, ObservedWindows, find_context_limit, with_overrides
 from core.context.message_text import format_for_model
-from core.context.summary import count_turns, find_summary_boundary, messages_since_summary, write_transcript
+from core.context.summary import count_turns, find_summary_boundary, newest_summary_and_later, write_transcript
 from core.context.tokens import count_message
 from core.context.window import ContextPolicy, ContextWindow, stored_cuts
 from core.dialects.native import NativeDialect
@@ -370,7 +370,7 @@ async def test_a_summary_is_told_and_stands_first() -> None:
     assert "the sky is blue" in str(request.messages[1])
     assert request.messages[2]["role"] == "assistant"
     assert len(asked) == 1
-    stored = messages_since_summary([*history, added.message])
+    stored = newest_summary_and_later([*history, added.message])
     sent = [format_for_model(one, is_native=True).content for one in stored]
     assert sent == list(request.messages[1:])
     assert count_turns(stored, "run") == 20

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply
 from core.flow import plan_changes
-from core.flow.plan_changes import agent_name_in, find_member, text_without_name
+from core.flow.plan_changes import bracketed_agent_name, find_member, text_without_name
 from core.flow.step_runner import blocked_reason
 
 TEAM = ("research", "data-analysis", "qa2")
@@ -38,7 +38,7 @@ def states(now: Plan) -> list[str]:
     ],
 )
 def test_the_name_in_front_of_a_step_says_who_does_it(text: str, name: str | None, words: str) -> None:
-    assert find_member(agent_name_in(text), TEAM) == name
+    assert find_member(bracketed_agent_name(text), TEAM) == name
     assert text_without_name(text) == words
 
 
