@@ -118,7 +118,7 @@ async def _check_port_address(plan: ModalConfig, thread_id: str) -> None:
         sandbox = await provider.open(thread_id, fence=1)
         await sandbox.shell.execute(SERVER, session="web", folder=None, timeout_seconds=0)
         port = int(await _run_command(sandbox, "until [ -s port ]; do sleep 0.1; done; cat port"))
-        address = await sandbox.link(port)
+        address = await sandbox.find_port_url(port)
         _expect(address is not None, "Modal gives a port an address")
         async with ClientSession() as browser, browser.get(str(address)) as answer:
             _expect("port" in await answer.text(), f"it leads inside (status {answer.status})")

@@ -23,7 +23,7 @@ from bots.slack.web_api.client import API_URL
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
 from core.domain.json import JsonObject
-from core.domain.schedules import commands_about
+from core.domain.schedules import build_commands
 from core.domain.threads import Address, Ask, Person, Run, Thread
 
 CORPUS = Path(__file__).parent.parent / "tests" / "fixtures" / "slack" / "blocks.json"
@@ -101,8 +101,8 @@ def _contents() -> dict[str, Content]:
         "notice": Notice(markdown="Nothing is running here."),
         "warning": Notice(markdown="A file is too large.", level="warning"),
         **{f"question {name}": AskPrompt(ask=ask) for name, ask in asks.items()},
-        "question answered, with commands": AskPrompt(ask=asks["answered"], commands=commands_about("k7m2xq4b")),
-        "notice with commands": Notice(markdown="Scheduled.", commands=commands_about("k7m2xq4b")),
+        "question answered, with commands": AskPrompt(ask=asks["answered"], commands=build_commands("k7m2xq4b")),
+        "notice with commands": Notice(markdown="Scheduled.", commands=build_commands("k7m2xq4b")),
     }
 
 

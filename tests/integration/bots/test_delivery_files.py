@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bots.delivery import next_step, poster
+from bots.delivery import poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
 from core.domain.errors import SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
@@ -41,7 +41,7 @@ async def test_the_beginning_of_a_very_long_answer_is_posted_again_after_an_uncl
 ) -> None:
     monkeypatch.setattr(poster, "PAUSES_SECONDS", (0.001,))
     monkeypatch.setattr(poster, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(next_step, "FIRST_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(run_delivery, "RETRY_SECONDS", 0.001)
     post, unclear = stage.surface.post, SurfaceUnclear("no answer")
     failures = [Failure("find", unclear)] * poster.TRIES_MAX
 

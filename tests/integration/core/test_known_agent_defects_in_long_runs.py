@@ -126,6 +126,8 @@ class BrokenMachines:
     async def open(self, thread_id: str, *, fence: int) -> Sandbox:
         raise RuntimeError("a bug of ours")
 
+    def release(self, thread_id: str) -> None: ...
+
 
 async def test_a_message_that_breaks_its_run_breaks_no_later_one(world: World) -> None:
     """Read again by each next run, it would fail them all with the same words."""
