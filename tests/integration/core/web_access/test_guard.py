@@ -121,7 +121,7 @@ for address in ("11.22.33.44", "::ffff:11.22.33.44", "64:ff9b::b16:212c", "2600:
     assert not guard.permits(address, port), address
 assert guard.permits("11.22.33.45", port)
 try:
-    asyncio.run(guard.addresses("11.22.33.44", port))
+    asyncio.run(guard.resolve_host("11.22.33.44", port))
 except RefusedAddress:
     print("refused")
 """
