@@ -19,7 +19,6 @@ NO_RUN = "Nothing has been asked of me here yet."
 
 async def answer_why(called: CommandCalled, snapshot: ThreadSnapshot, deps: CommandDeps) -> Outcome:
     """Answers `why` for the active run, or else for the last one."""
-    del called
     run = snapshot.active_run or snapshot.last_run
     if run is None:
         return Outcome(notice=NO_RUN)
