@@ -71,8 +71,6 @@ def _changes(changes: str) -> str:
     while len(shown) < len(lines) and len(lines[len(shown)]) < room:
         room -= len(lines[len(shown)]) + 1
         shown.append(lines[len(shown)])
-    if not shown:
-        shown = [lines[0][:CHANGES_CHARACTERS_MAX]]
     left = len(lines) - len(shown)
     more = f"\n{left} more lines do not fit here; `GET /api/agents` shows them all." if left else ""
     return "```diff\n" + "\n".join(shown) + f"\n```{more}"
