@@ -201,6 +201,16 @@ async def test_an_event_is_looked_up_once_if_a_schedule_waits_for_it(is_located:
     assert lookups == ["looks"] * is_located
 
 
+@pytest.mark.parametrize(
+    ("happened_at", "is_new"),
+    [(None, True), *((ON_EMOJI.armed_at - timedelta(seconds=seconds), seconds < 60) for seconds in (59, 60))],
+)
+async def test_only_an_event_after_the_trigger_was_armed_counts(happened_at: datetime | None, is_new: bool) -> None:
+    ports = Ports(waiting=(ON_EMOJI,))
+    await ports.runner().handle_trigger_event(replace(EYES, happened_at=happened_at))
+    assert ports.events == ["begins for 5.0"] * is_new
+
+
 async def test_a_trigger_that_sets_itself_off_is_given_up_once() -> None:
     ports = Ports(waiting=(ON_EMOJI,), event_refusal="too_often")
     runner = ports.runner()
