@@ -95,9 +95,6 @@ class Worker:
                 log.exception("the run queue failed; it is asked again")
                 await asyncio.sleep(SWEEP_SECONDS)
                 continue
-            except BaseException:
-                self._slots.release()
-                raise
             if run_id in self._runs:
                 self._slots.release()
                 continue

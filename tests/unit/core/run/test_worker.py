@@ -180,8 +180,11 @@ class LateQueue(MemoryRunQueue):
 
 async def test_a_worker_that_closes_queues_what_it_has_not_finished(runs: Runs) -> None:
     queue = LateQueue(runs)
-    async with at_work(runs, queue, "a", "b", slots=3):
-        await until(lambda: sorted(runs.begun) == ["a", "b"])
+    async with at_work(runs, queue, "a", slots=2):
+        await until(lambda: runs.begun == ["a"])
+        for run_id in ("a", "b"):
+            await queue.put(run_id)
+        await until(lambda: runs.begun == ["a", "b"])
         runs.gate("b").set()
         await until(lambda: "run b" not in [task.get_name() for task in asyncio.all_tasks()])
     assert (await queue.get(), runs.ended) == ("a", ["a"])
