@@ -192,3 +192,7 @@ def test_text_without_links_is_read_by_a_quicker_parser_in_the_same_way(markdown
     quick = choose_parser(markdown).parse(markdown)
     usual = under_test._MARKDOWN.parse(markdown)
     assert [one.as_dict() for one in quick] == [one.as_dict() for one in usual]
+
+
+def test_brackets_are_no_links_to_the_quicker_parser() -> None:
+    assert not {"link", "image"} & {*choose_parser("[a]").get_active_rules()["inline"]}
