@@ -12,7 +12,7 @@ NOW = datetime.now(UTC)
 REQUEST = PairingRequest(
     platform="slack", workspace_id="T1", person=BOB, code_hash="h1", asked_at=NOW, expires_at=NOW + timedelta(hours=1)
 )
-EXPIRED = replace(REQUEST, expires_at=NOW - timedelta(seconds=1))
+EXPIRED = replace(REQUEST, expires_at=NOW)
 
 
 async def pair(stores: Stores, code_hash: str = "h1", workspace_id: str = "T1") -> Person | None:
