@@ -1,15 +1,17 @@
 """What a run reads of its inputs between two turns."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from core.domain.errors import ToolError
-from core.domain.threads import Lease
+from core.domain.errors import SandboxReplaced, ToolError
+from core.domain.threads import IncomingFile, Lease, Person, ThreadInput
 from core.run import input_reader
-from core.run.input_reader import STORED, InputReader
+from core.run.input_reader import STORED, UNHEARD, AttachmentDownloads, InputReader, prepare_user_messages
 
 
 async def nothing(*_arguments: object) -> tuple[()]:
@@ -60,3 +62,91 @@ async def test_a_file_above_is_fetched_until_it_is_stored(
     assert fetched == ["a.txt"] * count
     with pytest.raises(ToolError, match="There is no file 'F2'"):
         await chat.fetch_file("F2")
+
+
+class Sandbox:
+    """A sandbox with some files in the folder of uploads, which may be new or without that folder."""
+
+    def __init__(self, files: dict[str, bytes], *, is_new: bool = False, content: bytes = b"text") -> None:
+        self.stored, self.is_new, self.content, self.files = files, is_new, content, self
+
+    async def open(self) -> Any:
+        if self.is_new:
+            self.is_new = False
+            raise SandboxReplaced("It is new.")
+        return self
+
+    async def list(self, folder: str) -> list[Any]:
+        if not self.stored:
+            raise ToolError("no folder")
+        return [SimpleNamespace(path=f"{folder}/{name}", size_bytes=len(self.stored[name])) for name in self.stored]
+
+    async def write(self, path: str, content: bytes) -> int:
+        if path == "uploads/bad":
+            raise ToolError("No.")
+        self.stored[path.removeprefix("uploads/")] = content
+        return len(content)
+
+    async def read(self, path: str, *, length: int) -> AsyncGenerator[bytes]:
+        assert length > len(self.stored[path.removeprefix("uploads/")])
+        yield self.stored[path.removeprefix("uploads/")]
+
+    def download(self, _file: object, *, bytes_max: int) -> bytes:
+        assert bytes_max == 7
+        return self.content
+
+
+PLAIN = "application/octet-stream"
+
+
+def stored(name: str, mime_type: str = PLAIN, size: int = 4) -> str:
+    return f"{STORED}uploads/{name} ({mime_type}, {size} bytes)]"
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "files", "lines", "picture_count"),
+    [
+        (Sandbox({}), {"a.md": PLAIN, "b": PLAIN}, [stored("a.md"), stored("b")], 0),
+        (Sandbox({}, is_new=True), {"a.md": PLAIN}, ["[It is new.]", stored("a.md")], 0),
+        (Sandbox({"a.md": b"other"}), {"a.md": PLAIN}, [stored("a-2.md")], 0),
+        (Sandbox({"a.md": b"same"}), {"a.md": PLAIN}, [stored("a.md")], 0),
+        (Sandbox({"seen": b"same", "seen-2": b"same"}), {"seen": PLAIN}, [stored("seen-2")], 0),
+        (Sandbox({}), {"bad": PLAIN}, ["[Attached file bad could not be stored: No.]"], 0),
+        (Sandbox({}), {"a.ogg": "audio/ogg"}, [stored("a.ogg", "audio/ogg"), UNHEARD.strip()], 0),
+        (Sandbox({}), {"a.PNG": PLAIN}, [stored("a.PNG")], 0),
+        (Sandbox({}, content=b"PNG"), {"a.PNG": ""}, [stored("a.PNG", "", 3)], 1),
+        (Sandbox({}, content=b"PNG"), {"a": "image/png"}, [stored("a", "image/png", 3)], 1),
+        (Sandbox({}, content=b"PNG"), {"a": PLAIN}, [stored("a", PLAIN, 3)], 0),
+        (Sandbox({}, content=b"PNG"), {"a.png": "text/x"}, [stored("a.png", "text/x", 3)], 0),
+        (None, {"a.md": PLAIN}, ["[Attached file a.md: it cannot be fetched here]"], 0),
+    ],
+)
+async def test_a_request_names_its_files_and_shows_its_pictures(
+    monkeypatch: pytest.MonkeyPatch, sandbox: Any, files: dict[str, str], lines: list[str], picture_count: int
+) -> None:
+    async def prepare_picture(content: bytes, *, name: str) -> bytes:
+        if content != b"PNG":
+            raise ToolError(f"{name} is no picture")
+        return content
+
+    monkeypatch.setattr(input_reader, "prepare_picture", prepare_picture)
+    monkeypatch.setattr(input_reader, "build_picture_message", lambda shown, place, **_others: shown)
+    thread_input = ThreadInput(
+        input_id="i",
+        thread_id="t",
+        kind="message",
+        author=Person(person_id="U1", name="alice"),
+        text="look",
+        files=tuple(
+            IncomingFile(file_ref=name, name=name, mime_type=kind, size_bytes=4) for name, kind in files.items()
+        ),
+        message_ref="1.0",
+        sent_at=datetime.now(UTC),
+    )
+    sources: Any = {"slack": SimpleNamespace(open=sandbox.download)} if sandbox else {}
+    uploads = AttachmentDownloads(
+        sources=sources, platform="slack", bytes_max=7, is_named=lambda path: path == "uploads/seen"
+    )
+    *pictures, message = await prepare_user_messages(thread_input, "r", sandbox, set(), uploads)
+    assert str(message.content["content"]).split("\n")[-len(lines) :] == lines
+    assert pictures == [b"PNG"] * picture_count
