@@ -2,38 +2,74 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from core.domain.errors import SandboxReplaced, ToolError
-from core.domain.threads import IncomingFile, Lease, Person, ThreadInput
+from core.domain.errors import SandboxReplaced, SurfaceError, ToolError
+from core.domain.threads import ChatMessage, ChatPage, IncomingFile, Lease, Person, ThreadInput
 from core.run import input_reader
 from core.run.input_reader import STORED, UNHEARD, AttachmentDownloads, InputReader, prepare_user_messages
+
+ALICE, NOON = Person(person_id="U1", name="alice"), datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+def input_of(input_id: str, *files: IncomingFile) -> ThreadInput:
+    return ThreadInput(
+        input_id=input_id,
+        thread_id="t",
+        kind="message",
+        author=ALICE,
+        text="look",
+        files=files,
+        message_ref="1.0",
+        sent_at=NOON,
+    )
 
 
 async def nothing(*_arguments: object) -> tuple[()]:
     return ()
 
 
-async def no_turn(_call: object) -> tuple[tuple[()], None]:
-    return (), None
+class Recorder:
+    """Keeps what is emitted and marked. `unread` are the inputs that each look finds."""
+
+    def __init__(self, *unread: tuple[ThreadInput, ...]) -> None:
+        self.unread, self.done = [*unread], list[str]()
+
+    async def read_inputs(self, _lease: object = None) -> tuple[ThreadInput, ...]:
+        return self.unread.pop(0) if len(self.unread) > 1 else self.unread[0]
+
+    async def begin_turn(self, _call: object) -> tuple[tuple[()], None]:
+        return (), None
+
+    async def commit(self) -> None:
+        self.done.append("commits")
+
+    def emit(self, event: Any) -> None:
+        self.done.append(f"adds {event.message.type}")
+
+    def mark_inputs_taken(self, input_ids: list[str]) -> None:
+        self.done += [f"takes {input_id}" for input_id in input_ids]
 
 
-def reader(*, is_draining: bool) -> InputReader:
+def reader(recorder: Any = None, history: object = None, *, is_draining: bool = False) -> InputReader:
+    recorder = recorder or Recorder(())
     draining = asyncio.Event()
     if is_draining:
         draining.set()
     deps: Any = SimpleNamespace(
         draining=draining,
-        chat=SimpleNamespace(histories={}, file_sources={}, file_bytes_max=1),
-        stores=SimpleNamespace(conversations=SimpleNamespace(unread_talk=nothing, llm_messages=nothing)),
+        chat=SimpleNamespace(histories={"api": history} if history else {}, file_sources={}, file_bytes_max=1),
+        stores=SimpleNamespace(
+            conversations=SimpleNamespace(unread_talk=nothing, llm_messages=nothing), journal=recorder
+        ),
     )
     lease = Lease(run_id="r", thread_id="t", worker_id="w", fence=1, attempt=1)
     thread: Any = SimpleNamespace(address=SimpleNamespace(platform="api"), earlier_authors=None)
-    recorder: Any = SimpleNamespace(read_inputs=nothing, begin_turn=no_turn)
     return InputReader(lease, thread, deps, recorder, SimpleNamespace())
 
 
@@ -43,6 +79,66 @@ async def test_a_worker_that_hands_its_runs_over_begins_no_turn() -> None:
         await reader(is_draining=True).take_steering()
     with pytest.raises(asyncio.CancelledError):
         await reader(is_draining=True).begin_turn(SimpleNamespace())
+
+
+A, B = input_of("a"), input_of("b")
+
+
+@pytest.mark.parametrize(
+    ("unread", "done"),
+    [
+        ([()], []),
+        ([(A,), (A,)], ["adds user", "takes a"]),
+        ([(A,), (A, B), (A, B)], ["adds user", "takes a", "adds user", "takes b"]),
+        ([(A, B), (B,)], ["adds user", "takes b"]),
+    ],
+)
+async def test_inputs_are_read_until_none_has_changed(unread: list[tuple[ThreadInput, ...]], done: list[str]) -> None:
+    recorder = Recorder(*unread)
+    chat = reader(recorder)
+    assert not chat.has_read
+    messages = await chat.take_steering()
+    assert (recorder.done, len(messages), chat.has_read) == (done, len(done) // 2, True)
+    assert len(recorder.unread) == 1
+
+
+@pytest.mark.parametrize(("until", "done"), [(None, ["a", "b"]), (NOON, ["a", "b"]), (NOON - timedelta(days=1), [])])
+async def test_what_no_run_has_read_is_added_at_its_end(until: datetime | None, done: list[str]) -> None:
+    recorder = Recorder((A, B))
+    await reader(recorder).store_unread_inputs(until=until)
+    assert recorder.done == ["commits", *(line for name in done for line in ("adds user", f"takes {name}"))]
+
+
+ROOT = ChatMessage(author=ALICE, text="the first", sent_at=NOON, message_ref="1.0")
+PAGE = ChatPage(messages=(replace(ROOT, text="the last"),), root=ROOT, omitted=3)
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (PAGE, ["[3 messages before these are not shown. It was not said to you.]\n", "the first", "the last"]),
+        (ChatPage(messages=PAGE.messages), ["[It was not said to you.]\n", "the last"]),
+        (ChatPage(), ["Nothing was said"]),
+        (SurfaceError("gone"), ["The thread cannot be read just now: gone"]),
+        (ValueError(), ["'9.0' is no message id"]),
+    ],
+)
+async def test_a_tool_reads_the_thread_above(page: Any, words: list[str]) -> None:
+    async def read(_address: object, *, before: str, limit: int) -> ChatPage:
+        assert (before, limit > 0) == ("9.0", True)
+        if isinstance(page, Exception):
+            raise page
+        return page
+
+    chat = reader(history=SimpleNamespace(read=read, parse_sent_at=str)).chat
+    assert chat is not None
+    try:
+        text = await chat.read("9.0")
+    except ToolError as error:
+        text = str(error)
+    assert [word for word in words if word not in text] == []
+    assert text.startswith(words[0])
+    assert reader().chat is None
 
 
 @pytest.mark.parametrize(("line", "count"), [(f"{STORED}uploads/a.txt]", 1), ("[It could not be stored: busy]", 2)])
@@ -141,7 +237,7 @@ async def test_a_request_names_its_files_and_shows_its_pictures(
             IncomingFile(file_ref=name, name=name, mime_type=kind, size_bytes=4) for name, kind in files.items()
         ),
         message_ref="1.0",
-        sent_at=datetime.now(UTC),
+        sent_at=NOON,
     )
     sources: Any = {"slack": SimpleNamespace(open=sandbox.download)} if sandbox else {}
     uploads = AttachmentDownloads(
