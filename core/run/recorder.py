@@ -219,7 +219,6 @@ class RunRecorder:
             await self._journal.write(self._lease, entry)
 
     def _flush_soon(self) -> None:
-        self._timer = None
         spawn(self._flush_in_background(), name="flush the run log")
 
     async def _flush_in_background(self) -> None:
