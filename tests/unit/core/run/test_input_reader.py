@@ -52,11 +52,16 @@ class Recorder:
     def emit(self, event: Any) -> None:
         self.done.append(f"adds {event.message.type}")
 
+    async def note_earlier_authors(self, _thread_id: str, authors: dict[str, str]) -> None:
+        self.done.append(f"notes {authors}")
+
+    def mark_talk_read(self, _refs: object) -> None: ...
+
     def mark_inputs_taken(self, input_ids: list[str]) -> None:
         self.done += [f"takes {input_id}" for input_id in input_ids]
 
 
-def reader(recorder: Any = None, history: object = None, *, is_draining: bool = False) -> InputReader:
+def reader(recorder: Any = None, history: object = None, *, is_draining: bool = False, attempt: int = 1) -> InputReader:
     recorder = recorder or Recorder(())
     draining = asyncio.Event()
     if is_draining:
@@ -65,10 +70,13 @@ def reader(recorder: Any = None, history: object = None, *, is_draining: bool = 
         draining=draining,
         chat=SimpleNamespace(histories={"api": history} if history else {}, file_sources={}, file_bytes_max=1),
         stores=SimpleNamespace(
-            conversations=SimpleNamespace(unread_talk=nothing, llm_messages=nothing), journal=recorder
+            conversations=SimpleNamespace(
+                unread_talk=nothing, llm_messages=nothing, note_earlier_authors=recorder.note_earlier_authors
+            ),
+            journal=recorder,
         ),
     )
-    lease = Lease(run_id="r", thread_id="t", worker_id="w", fence=1, attempt=1)
+    lease = Lease(run_id="r", thread_id="t", worker_id="w", fence=1, attempt=attempt)
     thread: Any = SimpleNamespace(address=SimpleNamespace(platform="api"), earlier_authors=None)
     return InputReader(lease, thread, deps, recorder, SimpleNamespace())
 
@@ -246,3 +254,48 @@ async def test_a_request_names_its_files_and_shows_its_pictures(
     *pictures, message = await prepare_user_messages(thread_input, "r", sandbox, set(), uploads)
     assert str(message.content["content"]).split("\n")[-len(lines) :] == lines
     assert pictures == [b"PNG"] * picture_count
+
+
+FILES = tuple(IncomingFile(file_ref=name, name=name) for name in "abcdef")
+WITH_FILES = replace(ROOT, text="see these", files=FILES, message_ref="0.5")
+APP = replace(ROOT, author=Person(person_id="B1", name="bot"), message_ref="0.6", is_app=True)
+NOTED = "notes {'U1': 'alice'}"
+OTHERS = "notes {'U1': 'alice', '?': 'others'}"
+READ = ["adds user", "takes a"]
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "done", "fetched"),
+    [
+        (ChatPage(), "look", ["notes {}", *READ], 0),
+        (ChatPage(messages=(WITH_FILES, APP)), "look", [NOTED, "adds user", *READ], 0),
+        (ChatPage(messages=(WITH_FILES,)), "what does the file say?", [NOTED, "adds user", *READ], 5),
+        (ChatPage(messages=(APP,)), "what does the file say?", ["notes {}", "adds user", *READ], 0),
+        (ChatPage(messages=(APP,), root=WITH_FILES, omitted=3), "look", [OTHERS, "adds user", *READ], 0),
+        (SurfaceError("gone"), "look", ["adds user", *READ], 0),
+    ],
+)
+async def test_what_was_said_before_is_read_with_its_files(
+    monkeypatch: pytest.MonkeyPatch, page: Any, text: str, done: list[str], fetched: int
+) -> None:
+    stored_files = list[str]()
+
+    async def store_file(file: IncomingFile, _names: object, _sandbox: object, uploads: AttachmentDownloads) -> str:
+        stored_files.append(file.name)
+        assert [uploads.is_named(f"uploads/{name}") for name in ("known", "new")] == [True, False]
+        return f"{STORED}uploads/{file.name}]"
+
+    async def read(*_arguments: object, **_others: object) -> ChatPage:
+        if isinstance(page, Exception):
+            raise page
+        return page
+
+    monkeypatch.setattr(input_reader, "store_file", store_file)
+    recorder = Recorder((replace(A, text=text),))
+    chat = reader(recorder, SimpleNamespace(read=read), attempt=2)
+    known: Any = SimpleNamespace(content={"content": f"{STORED}uploads/known]"}, metadata={}, sequence=1)
+    chat.remember_history([known])
+    await chat.take_steering()
+    assert (recorder.done, stored_files) == (done, [file.name for file in FILES[len(FILES) - fetched :]])
+    if "notes {}" not in done and isinstance(page, ChatPage):
+        assert "uploads/a" in await chat.fetch_file("0.5/1")
