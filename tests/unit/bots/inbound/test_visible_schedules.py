@@ -50,7 +50,9 @@ class Store:
     async def save(self, schedule: Schedule, _limits: object, *, by: Person, change: str) -> bool:
         if self.is_full or (change == "created" and schedule.schedule_id in self.schedules):
             return False
-        self.done.append(f"{change} {schedule.schedule_id} by {by.name}: {schedule.timing.pattern}:{schedule.task}")
+        self.done.append(
+            f"{change} {schedule.schedule_id} by {by.name}: {getattr(schedule.timing, 'pattern', '')}:{schedule.task}"
+        )
         return True
 
     async def pause_schedule(self, schedule_id: str, *, by: Person) -> bool:
