@@ -93,7 +93,7 @@ async def test_a_call_waits_for_its_share_of_the_budget(
         text = "can continue" if exceeded.can_continue else "cannot"
         remedies.append("An admin" in str(exceeded))
         with pytest.raises(BudgetExceeded):
-            await budget.require_budget()
+            await budget.reserve_next_call()
     assert (text, round(asyncio.get_running_loop().time() - began, 1)) == (words, waits * BUDGET_RETRY_SECONDS)
     assert len(commits) == len(remedies) == (text in ("cannot", "can continue"))
     assert remedies in ([], [platform == "slack"])
