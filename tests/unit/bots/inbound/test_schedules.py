@@ -29,7 +29,7 @@ DAILY = Schedule(
 )
 ON_EMOJI = replace(DAILY, timing=Trigger(kind="emoji", pattern="eyes"))
 OVER_HTTP = replace(DAILY, address=replace(CHANNEL, platform="api", thread_key="t"))
-FIRING = Firing(firing_id="f", schedule=DAILY, due_at=NOW, event_key="")
+FIRING = Firing(firing_id="f", schedule=DAILY, due_at=NOW + timedelta(hours=1), event_key="")  # not late when this runs
 OF_HOOK = replace(FIRING, schedule=replace(DAILY, timing=Trigger(kind="hook")), message_ref="5.0", title="x")
 BUSY = Outcome(notice="Busy.", is_ignored=True)
 
