@@ -86,7 +86,7 @@ async def test_a_reader_that_leaves_is_no_error_of_ours(stage: Stage, caplog: py
     writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     await reader.readexactly(1000)
     writer.transport.abort()
-    await until(lambda: b"files/content" in stage.app[MONITORING].metrics.text(None))
+    await until(lambda: b"files/content" in stage.app[MONITORING].metrics.render_text(None))
     assert caplog.records == []
 
 
