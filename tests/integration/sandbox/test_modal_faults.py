@@ -150,15 +150,19 @@ async def test_an_expired_snapshot_is_told_once_and_begins_afresh(stage: Stage) 
 
 
 class Attached:
-    """A source of files, and the run's way to its sandbox."""
-
-    def __init__(self, worker: ModalSandboxProvider) -> None:
-        self._worker = worker
+    """A source of files."""
 
     def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
         return pieces(b"attached")
 
-    async def sandbox(self) -> Sandbox:
+
+class OfThread:
+    """A run's way to the sandbox of its thread."""
+
+    def __init__(self, worker: ModalSandboxProvider) -> None:
+        self._worker = worker
+
+    async def open(self) -> Sandbox:
         return await self._worker.open("thread", fence=2)
 
 
@@ -176,14 +180,13 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
         message_ref="m",
         sent_at=datetime.now(UTC),
     )
-    attached = Attached(worker)
     uploads = AttachmentDownloads(
-        sources={"slack": attached}, platform="slack", bytes_max=100, is_named=lambda _path: True
+        sources={"slack": Attached()}, platform="slack", bytes_max=100, is_named=lambda _path: True
     )
-    (message,) = await prepare_user_messages(one, "run", attached, set(), uploads)
-    describe_sdk_error = str(message.content)
-    assert "have expired" in describe_sdk_error
-    assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in describe_sdk_error
+    (message,) = await prepare_user_messages(one, "run", OfThread(worker), set(), uploads)  # type: ignore[arg-type]
+    text = str(message.content)
+    assert "have expired" in text
+    assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in text
     assert await content(await worker.open("thread", fence=2), "uploads/a.txt") == b"attached"
 
 
