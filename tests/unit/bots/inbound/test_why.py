@@ -18,7 +18,7 @@ OPEN = Ask(ask_id="a", run_id="r", text="Which one?")
 ANSWERED = replace(OPEN, text="Shall I?\n- send `x`\n- delete y", state="answered", answer="yes", answered_by=ALICE)
 
 
-def reading(*files: str, run_id: str = "r") -> Message:
+def reading(*files: str, run_id: str) -> Message:
     sources = sources_read_now(*(("file", name) for name in files))
     return Message(
         type="tool",
@@ -38,21 +38,25 @@ MANY = [f"{number:02}.md" for number in reversed(range(SOURCES_SHOWN_MAX + 1))]
 
 
 @pytest.mark.parametrize(
-    ("messages", "asks", "lines"),
+    ("read", "asks", "lines"),
     [
-        ([], [], [READ, "- nothing", "It asked no questions."]),
-        ([reading("a.md")], [OPEN], [READ, *lines_of("a.md"), "It has asked:", "- `Which one?`: no answer yet"]),
-        ([reading("a.md", "b.md", run_id="q")], [replace(OPEN, state="expired")],
+        (None, [], [READ, "- nothing", "It asked no questions."]),
+        (("r", ["a.md"]), [OPEN], [READ, *lines_of("a.md"), "It has asked:", "- `Which one?`: no answer yet"]),
+        (("q", ["a.md", "b.md"]), [replace(OPEN, state="expired")],
          [READ, "- nothing", "Before it, this conversation had read 2 other sources.", "It has asked:",
           "- `Which one?`: expired"]),
-        ([reading(*MANY[1:])], [ANSWERED],
+        (("r", MANY[1:]), [ANSWERED],
          [READ, *lines_of(*MANY[1:]), "It has asked:", "- `send 'x' · delete y`: Alice answered `yes`"]),
-        ([reading(*MANY)], [OPEN] * (ASKS_SHOWN_MAX + 1),
+        (("r", MANY), [OPEN] * (ASKS_SHOWN_MAX + 1),
          [READ, *lines_of(*MANY[:-1]), "- and 1 more", "It has asked:",
           *["- `Which one?`: no answer yet"] * ASKS_SHOWN_MAX]),
     ],
 )  # fmt: skip
-async def test_what_the_newest_run_has_read_and_asked(messages: Any, asks: list[Ask], lines: list[str]) -> None:
+async def test_what_the_newest_run_has_read_and_asked(
+    read: tuple[str, list[str]] | None, asks: list[Ask], lines: list[str]
+) -> None:
+    messages = [reading(*read[1], run_id=read[0])] if read else []
+
     async def llm_messages(thread_id: str) -> Any:
         assert thread_id == "t"
         return messages
