@@ -27,6 +27,8 @@ from tests.support.web import serve_http
 
 REQUEST = ModelRequest(model="first", messages=({"role": "user", "content": "hi"},))
 FIRST_SECONDS = 0.3
+SILENCE_SECONDS = 1.0
+"""For a model that has begun its answer. Long enough that a busy machine does not seem to be a silent model."""
 STREAM = {"Content-Type": "text/event-stream"}
 
 
@@ -94,10 +96,14 @@ async def serving(endpoint: Endpoint, silence_seconds: float = 180) -> AsyncIter
 
 
 def asked(
-    llm: OpenAIChatClient, request: ModelRequest = REQUEST, *fallbacks: str, deadline: float = 5
+    llm: OpenAIChatClient,
+    request: ModelRequest = REQUEST,
+    *fallbacks: str,
+    deadline: float = 5,
+    first: float = FIRST_SECONDS,
 ) -> AsyncGenerator[ModelDelta, None]:
     return stream_with_retries(
-        llm, request, fallbacks=fallbacks, first_seconds=FIRST_SECONDS, deadline_seconds=deadline, scale_seconds=0.01
+        llm, request, fallbacks=fallbacks, first_seconds=first, deadline_seconds=deadline, scale_seconds=0.01
     )
 
 
@@ -107,9 +113,9 @@ async def answer_of(
     """Returns the events of a run whose model is at the endpoint, and what they showed people of its attempts."""
 
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        return asked(llm, request, *fallbacks, deadline=deadline)
+        return asked(llm, request, *fallbacks, deadline=deadline, first=deadline)
 
-    async with serving(endpoint, silence_seconds=FIRST_SECONDS) as llm:
+    async with serving(endpoint, silence_seconds=SILENCE_SECONDS) as llm:
         world.with_deps(ask_model=ask)
         run_id = await world.run("go")
     events = await world.events(run_id)
