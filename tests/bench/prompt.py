@@ -33,7 +33,7 @@ from core.tools.catalogue import all_tools, build_tool_set, missing_services
 from core.tools.tool import Requirement
 from core.web_access.services import WebServices
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
-from tests.integration.core.context.conversations import words
+from tests.support.conversations import words
 from tests.support.narrow import require
 
 SANDBOX = "Commands run in a jail of their own on a Linux machine, without rights; it can reach the internet."

@@ -14,7 +14,7 @@ from tests.chaos.database_readers import postgresql_reader
 from tests.chaos.harness import Stage, staged
 from tests.chaos.program import Program, armed_at
 from tests.chaos.stories import Story
-from tests.integration.sandbox.modal_stage import SLOW_ENDS, environment_of
+from tests.support.modal_stage import SLOW_ENDS, environment_of
 
 Kind = Literal["bot", "worker"]
 Action = Literal["kill", "pause"]

@@ -13,10 +13,10 @@ from tests.chaos import knowledge_stories, stories, tool_stories
 from tests.chaos.harness import Stage, staged
 from tests.chaos.program import armed_at
 from tests.chaos.stories import Story
-from tests.integration.sandbox.modal_stage import SLOW_ENDS, environment_of
-from tests.integration.sandbox.providers import local_jails
 from tests.paths import REPOSITORY
 from tests.servers import redis
+from tests.support.modal_stage import SLOW_ENDS, environment_of
+from tests.support.sandboxes import local_jails
 
 STORIES: dict[str, Story] = {
     name.lower(): story

@@ -18,7 +18,7 @@ from tests.chaos.stories import Story
 from tests.chaos.test_crashes import PASSED, STORIES
 from tests.contracts.redis_servers import redis_client
 from tests.databases import opened
-from tests.integration.sandbox.providers import local_jails
+from tests.support.sandboxes import local_jails
 
 FAILURE_SECONDS = 30.0
 ENDING_SECONDS = 30.0

@@ -12,7 +12,7 @@ from tests.chaos.disks import MEBIBYTE, Disk, small_disk
 from tests.chaos.harness import PERSON
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.outages import servers
-from tests.integration.sandbox.providers import local_jails
+from tests.support.sandboxes import local_jails
 
 DISK_BYTES = {"unsafe-process": 32 * MEBIBYTE, "local": 640 * MEBIBYTE}
 """The size of the disk by sandbox provider. A jail requires 512 MiB of free space."""

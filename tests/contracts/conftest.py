@@ -9,7 +9,7 @@ from core.ports import Sandbox
 from sandbox.limits import SandboxLimits
 from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
-from tests.integration.sandbox.all_providers import PROVIDERS, clear, sandbox_of
+from tests.support.all_sandboxes import PROVIDERS, clear, sandbox_of
 
 SANDBOX_LIMITS = SandboxLimits(file_bytes=300 << 20)
 

@@ -10,8 +10,8 @@ import pytest_asyncio
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.ports import Sandbox, SandboxProvider
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
-from tests.integration.sandbox.all_providers import PROVIDERS, clear, provider_of
-from tests.integration.sandbox.providers import ENDED, content, pieces, run
+from tests.support.all_sandboxes import PROVIDERS, clear, provider_of
+from tests.support.sandboxes import ENDED, content, pieces, run
 from tests.support.waiting import until
 
 SCRIPTS = {

@@ -11,7 +11,7 @@ import pytest
 
 from core.domain.errors import FileChanged, FileMissing, ToolError
 from core.ports import NO_FILE, Sandbox, file_version
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.sandboxes import content, pieces, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,8 +7,8 @@ import pytest
 
 from core.domain.errors import ToolError
 from core.ports import PortStream, Sandbox
-from tests.integration.sandbox.providers import pieces, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import pieces, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

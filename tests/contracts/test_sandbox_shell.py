@@ -9,8 +9,8 @@ import pytest
 from core.domain.errors import ToolError
 from core.ports import CommandOutput, Sandbox
 from sandbox.client.sandbox_client import ShellClient
-from tests.integration.sandbox.providers import ENDED, content, pieces, run
 from tests.support.narrow import require_type
+from tests.support.sandboxes import ENDED, content, pieces, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

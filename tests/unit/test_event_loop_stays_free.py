@@ -31,7 +31,7 @@ from core.tools.workspace.file_changes import ReplaceParams, run_replace
 from core.tools.workspace.text_encoding import EDIT_BYTES_MAX
 from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.mcp.conftest import CONTEXT, stdio
+from tests.support.mcp_servers import CONTEXT, stdio
 
 LOOP_SECONDS_MAX = 0.1
 """Of three tries, the first of which also builds the input."""

@@ -84,6 +84,13 @@ def test_each_raise_builds_its_exception() -> None:
     assert {path: constants for path, constants in raised.items() if constants} == {}
 
 
+def test_shared_parts_of_tests_are_in_support() -> None:
+    """Whoever changes an integration test should not have to think of other tests that import it."""
+    importing = re.compile(r"^\s*(?:from|import) tests\.integration\b", re.MULTILINE)
+    others = [path for path in python_files("tests") if "tests/integration/" not in path.as_posix()]
+    assert [name(path) for path in others if importing.search(path.read_text("utf-8"))] == []
+
+
 def test_the_rules_notice_what_they_forbid() -> None:
     assert constants_raised(ast.parse("raise GONE")) == ["GONE"]
     tree = ast.parse("class RunManager:\n    pass\n\nclass AdminDesk:\n    pass\n")

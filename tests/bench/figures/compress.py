@@ -6,7 +6,7 @@ from statistics import median
 from core.context.limits import find_context_limit
 from core.context.truncation import fit_messages
 from tests.bench.figure import Figure, note
-from tests.integration.core.context.conversations import long_thread
+from tests.support.conversations import long_thread
 
 TIMES = 5
 TURNS = 200

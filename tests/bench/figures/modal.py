@@ -8,7 +8,7 @@ from statistics import median
 from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.world import Pace
 from tests.bench.figure import Figure
-from tests.integration.sandbox.modal_stage import modal_stage
+from tests.support.modal_stage import modal_stage
 
 STARTS = 15
 COMMANDS = 100

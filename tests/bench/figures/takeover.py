@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.figures.jail import jails
-from tests.integration.bots.web.takeover_stage import click_to_pixel_ms, helper, waiting
-from tests.integration.bots.web.test_takeover_page import LONG_PAGE
+from tests.support.takeover_stage import LONG_PAGE, click_to_pixel_ms, helper, waiting
 
 CLICKS = 40
 

@@ -11,8 +11,8 @@ from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
 from core.tools.catalogue import all_tools
 from tests.fakes.preloaded import command_of
-from tests.integration.core.mcp.conftest import http_fake
 from tests.paths import FAKES
+from tests.support.mcp_servers import http_fake
 from tests.support.settings import no_settings as no_settings
 
 SECRET = "hush-4711-nobody-hears"

@@ -30,11 +30,11 @@ from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.web_service import fake_web_service
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
-from tests.integration.core.mcp.conftest import Guest, MakeGuest
-from tests.integration.core.mcp.conftest import guest_of as guest_of
-from tests.integration.sandbox.providers import local_jails, reachable_folder
 from tests.paths import REPOSITORY
 from tests.support.closing import close_after
+from tests.support.mcp_servers import Guest, MakeGuest
+from tests.support.mcp_servers import guest_of as guest_of
+from tests.support.sandboxes import local_jails, reachable_folder
 from tests.support.waiting import until
 from tests.support.web import serve_http
 

@@ -22,7 +22,7 @@ from storage.sql.stores.sandboxes import SqlSandboxRecords
 from tests.contracts.stores import ADDRESS, stores_over
 from tests.databases import opened
 from tests.databases import postgresql_url as postgresql_url
-from tests.integration.sandbox.modal_stage import modal_stage
+from tests.support.modal_stage import modal_stage
 from tests.support.narrow import require
 
 STORY = """

@@ -18,8 +18,8 @@ from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
 from sandbox.modal.account import ModalAccount
 from sandbox.modal.run_queue import ModalRunQueue, open_modal_run_queue
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.simulator.modal.deployment import published
+from tests.support.modal_stage import Stage, modal_stage
 from tests.support.waiting import until
 
 APP = "threadhand"

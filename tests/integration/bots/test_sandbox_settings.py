@@ -17,9 +17,9 @@ from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal.config import NetworkRules
 from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.egress_stage import fake_web_service
-from tests.integration.sandbox.modal_stage import modal_stage
-from tests.integration.sandbox.providers import reachable_folder, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.modal_stage import modal_stage
+from tests.support.sandboxes import reachable_folder, run
 
 
 def told_of(found: SandboxDeps) -> str:

@@ -9,8 +9,8 @@ import time
 from sandbox.limits import SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from sandbox.local.process_table import is_alive, process_tree
-from tests.integration.sandbox.providers import local_jails, run
 from tests.paths import REPOSITORY
+from tests.support.sandboxes import local_jails, run
 
 STUCK = """
 import asyncio, time

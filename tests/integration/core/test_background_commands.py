@@ -13,7 +13,7 @@ from core.tools.tool import ToolSet
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.fakes.streamed_model import Played, calls, text
 from tests.integration.core.conftest import World
-from tests.integration.sandbox.providers import reachable_folder
+from tests.support.sandboxes import reachable_folder
 from tests.support.waiting import until
 
 TOOLS = ("execute_command", "check_command_output", "create_file", "complete")

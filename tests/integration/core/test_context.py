@@ -24,7 +24,7 @@ from core.tools.tool import ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
-from tests.integration.core.context.conversations import words
+from tests.support.conversations import words
 from tests.support.narrow import require
 
 

@@ -15,7 +15,7 @@ from core.tools.tool import ToolContext, ToolOutput, ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.streamed_model import StreamedModel, calls, text
 from tests.integration.core.conftest import EchoParams, World
-from tests.integration.core.context.conversations import words
+from tests.support.conversations import words
 
 TURNS = 50
 

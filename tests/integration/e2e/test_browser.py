@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.bots.web.takeover_stage import helper
 from tests.integration.e2e.http_talk import Talk, talk
-from tests.integration.sandbox.providers import local_jails, reachable_folder
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import local_jails, reachable_folder
+from tests.support.takeover_stage import helper
 
 SECONDS = 90
 MARK = "the browser as it is now"

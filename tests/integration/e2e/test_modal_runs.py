@@ -19,8 +19,8 @@ from storage.sql.stores.sandboxes import SqlSandboxRecords
 from tests.chaos.cluster import NO_WORKER, Cluster, open_cluster
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.program import REPOSITORY
-from tests.integration.sandbox.modal_stage import environment_of, modal_stage
 from tests.integration.sandbox.test_modal_app import deployed
+from tests.support.modal_stage import environment_of, modal_stage
 
 OF_THE_FUNCTIONS = (
     "DATABASE_URL",

@@ -9,8 +9,8 @@ from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import SandboxLimits
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.local.workspaces import ARCHIVE
-from tests.integration.sandbox.providers import reachable_folder
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import reachable_folder
 
 MINUTE = 60.0
 DEFAULT_LIFECYCLE = LifecyclePolicy(stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE)

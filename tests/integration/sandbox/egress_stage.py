@@ -11,7 +11,7 @@ from core.ports import Sandbox
 from core.web_access.forward_proxy import ForwardProxy
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
-from tests.integration.sandbox.providers import local_jails
+from tests.support.sandboxes import local_jails
 from tests.support.web import serve_http
 
 

@@ -11,7 +11,7 @@ from core.domain.errors import SandboxUnavailable
 from sandbox.limits import SandboxLimits
 from sandbox.local.workspaces import ARCHIVE
 from tests.integration.sandbox.controlled_clock import a_day
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.sandboxes import content, pieces, run
 
 
 async def test_it_is_archived_after_two_hours_and_comes_back_as_it_was() -> None:

@@ -15,7 +15,7 @@ from core.run import thread_sandbox
 from core.run.thread_sandbox import ThreadSandbox
 from sandbox.limits import SandboxLimits, raise_descriptor_limit, sandbox_capacity
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.sandbox.providers import content, local_jails, pieces, run
+from tests.support.sandboxes import content, local_jails, pieces, run
 from tests.support.waiting import until
 
 

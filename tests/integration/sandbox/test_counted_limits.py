@@ -21,8 +21,8 @@ from core.tasks import spawn
 from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local.jail import Jail
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.sandbox.providers import local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import local_jails, pieces, run
 from tests.support.waiting import until
 
 LIMITS = SandboxLimits(memory_bytes=256 * MEBIBYTE, workspace_bytes=64 * MEBIBYTE)

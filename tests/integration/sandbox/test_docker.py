@@ -21,8 +21,8 @@ from sandbox.docker.cli import DockerCli, DockerCommands
 from sandbox.docker.provider import DockerSandboxProvider
 from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import SandboxLimits
-from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
 from tests.paths import FAKES
+from tests.support.sandboxes import content, pieces, reachable_folder, run
 from tests.support.waiting import until
 
 FAKE = FAKES / "docker_cli.py"

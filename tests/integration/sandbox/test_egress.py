@@ -22,7 +22,7 @@ from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress
 from sandbox.local.egress_proxy import RESOLUTIONS, EgressProxy
 from sandbox.local.thread_network import NOBODY, REFUSED_BYTES_MAX, ThreadNetwork
 from tests.integration.sandbox.egress_stage import FakeWebService, fake_web_service, jail_with_a_way_out
-from tests.integration.sandbox.providers import run
+from tests.support.sandboxes import run
 from tests.support.tls import ENCRYPTED_HELLO, tls_hello, with_extension
 
 EGRESS = EgressConfig(policy=parse_egress_policy("on"))

@@ -20,9 +20,9 @@ from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from tests.integration.sandbox.egress_stage import fake_web_service, jail_with_a_way_out
-from tests.integration.sandbox.providers import local_jails, run
 from tests.requirements_of_the_machine import lacking
 from tests.support.narrow import require
+from tests.support.sandboxes import local_jails, run
 from tests.support.web import serve_http
 
 HERE = "outside.example"

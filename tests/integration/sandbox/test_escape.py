@@ -16,9 +16,9 @@ from sandbox.limits import SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from sandbox.local.process_table import is_alive, process_tree
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.sandbox.all_providers import clear
-from tests.integration.sandbox.providers import content, local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.all_sandboxes import clear
+from tests.support.sandboxes import content, local_jails, pieces, run
 
 MEBIBYTE = 1 << 20
 LIMITS = SandboxLimits(

@@ -20,7 +20,7 @@ from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from sandbox.local.folder_trees import measure_folder
 from sandbox.local.process_table import is_alive, process_tree
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder, run
+from tests.support.sandboxes import content, local_jails, pieces, reachable_folder, run
 
 MEBIBYTE = 1 << 20
 LIMITS = SandboxLimits(memory_bytes=256 * MEBIBYTE, processes=64, workspace_bytes=64 * MEBIBYTE)

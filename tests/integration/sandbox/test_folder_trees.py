@@ -19,7 +19,7 @@ from sandbox.local.process_table import MAPS_BYTES_MAX, JailUsage
 from sandbox.local.watchdog import MonitoredJail, Watchdog
 from sandbox.local.workspaces import Workspaces
 from tests.fakes.busy_threads import busy_threads
-from tests.integration.sandbox.providers import reachable_folder
+from tests.support.sandboxes import reachable_folder
 
 DEPTH = 3000  # more than Python's calls, open files and the length of a path allow
 

@@ -18,9 +18,9 @@ from sandbox.local import jail_requirements, shared_access
 from sandbox.local.process_table import process_tree
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.unsafe_process import UnsafeProcessProvider
-from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import content, local_jails, pieces, reachable_folder, run
 
 HOST = """
 import asyncio, sys

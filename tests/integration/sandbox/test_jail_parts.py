@@ -27,8 +27,8 @@ from sandbox.limits import SandboxLimits
 from sandbox.local import jail, jail_requirements, seccomp
 from sandbox.local.jail import JailConfig
 from sandbox.local.watchdog import disk_full_message
-from tests.integration.sandbox.providers import reachable_folder
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import reachable_folder
 
 
 def verdict(program: bytes, *, architecture: int, number: int, arguments: tuple[int, ...] = ()) -> int:

@@ -15,8 +15,8 @@ from core.tasks import spawn
 from sandbox.local import lifecycle
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.controlled_clock import DEFAULT_LIFECYCLE, Day, a_day
-from tests.integration.sandbox.providers import content, pieces, run
 from tests.support.closing import close_after
+from tests.support.sandboxes import content, pieces, run
 from tests.support.waiting import until
 
 

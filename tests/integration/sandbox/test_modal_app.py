@@ -12,8 +12,8 @@ from modal_proto import api_pb2
 from bots.settings.sandbox import SandboxSettings
 from sandbox.installed import DEBIAN, NODE, NODE_LINKED, PIP
 from sandbox.modal import image as modal_image
-from tests.integration.sandbox.modal_stage import Stage, environment_of, modal_stage
 from tests.paths import REPOSITORY
+from tests.support.modal_stage import Stage, environment_of, modal_stage
 
 
 async def deployed(stage: Stage) -> tuple[dict[str, api_pb2.FunctionCreateRequest], str]:

@@ -11,8 +11,8 @@ from core.domain.errors import ToolError
 from core.ports import BrowserResult, Sandbox
 from core.web_access.forward_proxy import parse_forward_proxy
 from sandbox.modal.provider import ModalSandboxProvider
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.modal_stage import Stage, modal_stage
+from tests.support.sandboxes import content, pieces, run
 
 SECONDS = 60.0
 PAGE = b"<!doctype html><meta charset=utf-8><title>Figures</title><button>Press</button><p>North: 2700"

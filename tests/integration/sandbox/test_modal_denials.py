@@ -18,8 +18,8 @@ from sandbox.modal.account import ModalAccount, describe_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import HOUR, MINUTE, PLAN, Stage, modal_stage, refused, soon
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.modal_stage import HOUR, MINUTE, PLAN, Stage, modal_stage, refused, soon
+from tests.support.sandboxes import content, pieces, run
 from tests.support.waiting import until
 
 

@@ -17,9 +17,9 @@ from core.run.input_reader import AttachmentDownloads, prepare_user_messages
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
-from tests.integration.sandbox.modal_stage import INTERNAL_FAILURE, Stage, refused, soon
-from tests.integration.sandbox.modal_stage import stage as stage
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.modal_stage import INTERNAL_FAILURE, Stage, refused, soon
+from tests.support.modal_stage import stage as stage
+from tests.support.sandboxes import content, pieces, run
 from tests.support.waiting import until
 
 JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")

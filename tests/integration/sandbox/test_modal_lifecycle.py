@@ -11,9 +11,9 @@ from core.failpoints import FailpointHit
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.packed_program import packed_program
-from tests.integration.sandbox.modal_stage import HOUR, INTERNAL_FAILURE, MINUTE, Stage
-from tests.integration.sandbox.modal_stage import stage as stage
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.modal_stage import HOUR, INTERNAL_FAILURE, MINUTE, Stage
+from tests.support.modal_stage import stage as stage
+from tests.support.sandboxes import content, pieces, run
 from tests.support.waiting import until
 
 

@@ -13,9 +13,9 @@ from core.ports import Sandbox
 from core.tools.publishing import expose_port
 from core.tools.tool import ThreadLinks, ToolContext
 from tests.fakes import web_inside
-from tests.integration.sandbox.modal_stage import Stage
-from tests.integration.sandbox.modal_stage import stage as stage
-from tests.integration.sandbox.providers import pieces
+from tests.support.modal_stage import Stage
+from tests.support.modal_stage import stage as stage
+from tests.support.sandboxes import pieces
 
 OPEN = ("*",)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from scripts import live_modal
-from tests.integration.sandbox.modal_stage import modal_stage
+from tests.support.modal_stage import modal_stage
 
 
 async def test_the_smoke_run_goes_through_and_leaves_nothing(

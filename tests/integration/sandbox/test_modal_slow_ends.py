@@ -15,9 +15,9 @@ from sandbox.modal.config import sandbox_name
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import OUT_OF_MEMORY, Stage, modal_stage, refused
-from tests.integration.sandbox.modal_stage import stage as stage
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.modal_stage import OUT_OF_MEMORY, Stage, modal_stage, refused
+from tests.support.modal_stage import stage as stage
+from tests.support.sandboxes import content, pieces, run
 from tests.support.waiting import until
 
 RESULT = api_pb2.GenericResult

@@ -22,11 +22,11 @@ from sandbox.local.parser_jail import ParserJail, require_parser_jail
 from sandbox.local.process_table import child_pids, is_alive
 from tests.fakes.made_pictures import heic, noise
 from tests.fixtures.documents.make import FOLDER
-from tests.integration.core.knowledge import made_files
-from tests.integration.core.knowledge.made_files import parsed
 from tests.integration.core.knowledge.test_document_corpus import EXPECTED, shown_text
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
+from tests.support import made_files
+from tests.support.made_files import parsed
 
 
 @pytest.fixture(scope="module")

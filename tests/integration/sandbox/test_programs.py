@@ -2,8 +2,8 @@
 
 import shutil
 
-from tests.integration.sandbox.providers import local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import local_jails, pieces, run
 
 PYTHON = """
 import asyncio, ctypes, fcntl, mmap, multiprocessing, multiprocessing.shared_memory, os, pty, select, shutil, signal

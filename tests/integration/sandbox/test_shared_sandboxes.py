@@ -12,8 +12,8 @@ from core.domain.errors import LeaseLost, SandboxUnavailable
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.chaos.program import REPOSITORY
-from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import content, pieces, reachable_folder, run
 
 Providers = tuple[UnsafeProcessProvider | LocalSandboxProvider, UnsafeProcessProvider | LocalSandboxProvider]
 

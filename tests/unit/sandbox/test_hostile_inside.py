@@ -20,7 +20,7 @@ from sandbox.client import connection
 from sandbox.client.connection import FRAMES_AT_ONCE_MAX, Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.inside import protocol
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.sandboxes import content, pieces, run
 
 
 @dataclass(slots=True)

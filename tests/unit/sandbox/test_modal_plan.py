@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.modal.config import NetworkRules, legal_name, sandbox_name
-from tests.integration.sandbox.modal_stage import PLAN
+from tests.support.modal_stage import PLAN
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from simulator.recording import record, recording
-from tests.integration.simulator.witnesses.published_types import PublishedTypes, without_nulls
 from tests.payload_recorder import PayloadRecorder
+from tests.support.published_types import PublishedTypes, without_nulls
 
 
 def test_payloads_are_shown_inside_the_block_alone() -> None:

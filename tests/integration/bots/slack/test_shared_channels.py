@@ -19,7 +19,7 @@ from bots.slack.web_api.client import Identity, SlackClient
 from bots.slack.workspaces import Workspaces
 from core.domain.actions import IncomingMessage
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of
+from tests.support.memory_tokens import MemoryTokens, access_of
 
 TEAMS = ("T1", "T2")
 

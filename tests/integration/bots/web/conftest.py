@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.bots.web.stage import Stage, staged
+from tests.support.web_stage import Stage, staged
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.usage import SqlLedger
 from tests.databases import open_sqlite
-from tests.integration.bots.web.stage import Stage, staged
 from tests.support.narrow import require
+from tests.support.web_stage import Stage, staged
 
 WEEKLY = {"agent_id": "weekly-report", "name": "Weekly", "description": "Our report.", "prompt": "Go."}
 

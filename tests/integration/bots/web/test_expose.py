@@ -26,8 +26,8 @@ from core.tools.tool import ThreadLinks, ToolContext
 from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes import web_inside
-from tests.integration.bots.web.stage import Stage, staged
-from tests.integration.sandbox.providers import local_jails, pieces, reachable_folder
+from tests.support.sandboxes import local_jails, pieces, reachable_folder
+from tests.support.web_stage import Stage, staged
 
 SECRET = b"s" * 32
 

@@ -9,7 +9,7 @@ from bots.web.app import serve_app, web_app
 from bots.web.auth import check_exposure
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.ids import new_id
-from tests.integration.bots.web.stage import Stage, staged
+from tests.support.web_stage import Stage, staged
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - it is what must be refused
 PATH = f"/api/thread/{new_id()}"

@@ -12,8 +12,8 @@ import aiohttp
 from bots.web.app import serve_app, web_app
 from bots.web.hooks import Hooks, secret_of_hook
 from core.domain.schedules import DEFAULT_LIMITS, EVENTS_PER_HOUR_MAX, Schedule, Trigger
-from tests.integration.bots.web.stage import Stage
 from tests.integration.bots.web.test_schedules import ALICE, CHANNEL, in_chat, runner
+from tests.support.web_stage import Stage
 
 KEY = b"key"
 

@@ -25,9 +25,9 @@ from storage.sql.stores.workspaces import SqlPairings
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, command_deps
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
-from tests.integration.core.mcp.conftest import MakeGuest
-from tests.integration.core.mcp.conftest import guest_of as guest_of
 from tests.integration.core.mcp.test_oauth import AuthorizingServer, authorizing_server
+from tests.support.mcp_servers import MakeGuest
+from tests.support.mcp_servers import guest_of as guest_of
 from tests.support.waiting import until
 from tests.support.web import serve_http
 

@@ -19,8 +19,8 @@ from bots.web.sandbox_files import content_type
 from core.domain.errors import ConfigurationError
 from core.domain.ids import new_id
 from tests.chaos.disks import MEBIBYTE, small_disk
-from tests.integration.bots.web.stage import Stage
 from tests.support.narrow import require
+from tests.support.web_stage import Stage
 
 SECRET = b"k" * 32
 STAGE_LINKS = SignedLinks(b"s" * 32, "/")

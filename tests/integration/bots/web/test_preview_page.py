@@ -6,8 +6,8 @@ from playwright.async_api import expect
 
 from bots.web import health
 from bots.web.links import SignedLinks
-from tests.integration.bots.web.stage import Stage
-from tests.integration.simulator.page.browser import window
+from tests.support.page_browser import window
+from tests.support.web_stage import Stage
 
 PAGE = b"""<!doctype html><title>Report</title><link rel="stylesheet" href="style.css">
 <h1>Report</h1><script type="module" src="js/app.js"></script>"""

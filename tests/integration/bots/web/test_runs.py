@@ -14,8 +14,8 @@ import time_machine
 from bots.web.runs import OPEN_STREAMS
 from core.domain.events import ResponseStarted, RunFinished, TextStreamed, TurnStarted
 from core.domain.ids import new_id
-from tests.integration.bots.web.stage import Stage, staged
 from tests.support.waiting import until
+from tests.support.web_stage import Stage, staged
 
 DONE = RunFinished(status="completed", finish_reason="stop", message="Done.")
 

@@ -17,8 +17,8 @@ from bots.web.sandbox_files import attachment_header, parse_workspace_path
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.ids import new_id
 from core.domain.threads import Lease
-from tests.integration.bots.web.stage import Stage, staged
 from tests.support.waiting import until
+from tests.support.web_stage import Stage, staged
 
 
 async def with_files(stage: Stage, contents: dict[str, bytes]) -> tuple[Lease, str]:

@@ -13,8 +13,8 @@ from core.domain.errors import SurfaceRefused
 from core.domain.schedules import DEFAULT_LIMITS, Schedule, parse_when
 from core.domain.threads import Address, Person
 from storage.sql.stores.schedules import SqlSchedules
-from tests.integration.bots.web.stage import Stage, staged
 from tests.integration.bots.web.test_threads import only_message
+from tests.support.web_stage import Stage, staged
 
 DAILY = {"task": "Post the news", "when": "RRULE:FREQ=DAILY;BYHOUR=9;BYMINUTE=0", "time_zone": "Europe/Berlin"}
 ALICE = Person(person_id="U1", name="alice")

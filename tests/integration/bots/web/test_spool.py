@@ -14,8 +14,8 @@ from core.domain.ids import new_id
 from core.domain.threads import IncomingFile
 from core.failpoints import FailpointHit, arm
 from core.tasks import cancel, spawn
-from tests.integration.bots.web.stage import staged
 from tests.support.waiting import until
+from tests.support.web_stage import staged
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:

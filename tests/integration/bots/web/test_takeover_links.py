@@ -25,8 +25,8 @@ from core.domain.threads import Reply
 from core.run.run_end import build_run_result
 from core.stores import JournalEntry, TakeoverClaim
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.integration.bots.web.stage import FakeSandboxes, Stage, staged
 from tests.support.narrow import require_type
+from tests.support.web_stage import FakeSandboxes, Stage, staged
 
 SECRET = b"s" * 32
 

@@ -8,11 +8,11 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.bots.web.takeover_stage import Helper, click_to_pixel_ms, helper, waiting
 from tests.integration.core.tools.browser.test_lifecycle import CHROMIUMS
-from tests.integration.sandbox.providers import local_jails, run
-from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PHONE
-from tests.integration.simulator.page.browser import shared_browser as shared_browser
+from tests.support.page_browser import IN_SHARED_BROWSER, PHONE
+from tests.support.page_browser import shared_browser as shared_browser
+from tests.support.sandboxes import local_jails, run
+from tests.support.takeover_stage import LONG_PAGE, Helper, click_to_pixel_ms, helper, waiting
 
 pytestmark = list(IN_SHARED_BROWSER)
 
@@ -244,16 +244,6 @@ async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_show
 
 
 KEYS = 600
-LONG_PAGE = """<title>Begin</title><style>body { margin: 0; height: 200000px }
-  textarea { position: fixed; top: 20px; left: 20px; width: 200px; height: 100px }</style>
-<textarea oninput="document.title = value.length"></textarea><script>
-  let pressed = 0;
-  onmousedown = () => {
-    pressed += 1;
-    document.body.style.background = pressed % 2 ? 'rgb(255, 0, 0)' : 'rgb(0, 0, 255)';
-  };
-  onscrollend = () => { document.title = 'at ' + scrollY; };
-</script>"""
 
 
 async def test_a_click_while_somebody_scrolls_is_seen_soon(jails: LocalSandboxProvider, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from core.domain.messages import Message
 from core.stores import JournalEntry
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.integration.bots.web.stage import Stage, staged
+from tests.support.web_stage import Stage, staged
 
 
 def only_message(stage: Stage) -> IncomingMessage:

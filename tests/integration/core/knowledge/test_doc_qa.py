@@ -13,7 +13,7 @@ from core.knowledge.doc_qa import CitedSource, DocumentAnswer, answer_from_docum
 from core.knowledge.document import Document, Page
 from core.knowledge.ports import Ask, KnowledgeEntry, Scope
 from tests.integration.core.knowledge.conftest import AGENT, Asked, KnowledgeStage
-from tests.integration.core.knowledge.made_files import pieces
+from tests.support.made_files import pieces
 
 FILLER = "This page speaks of the weather and of nothing else at all. " * 15
 FACT = "The walrus lives in hall seven."

@@ -21,9 +21,9 @@ from core.tools.tool import ToolContext
 from core.tools.workspace.reading import ReadParams, run_read
 from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.knowledge import made_files
-from tests.integration.core.knowledge.made_files import parsed
 from tests.paths import REPOSITORY
+from tests.support import made_files
+from tests.support.made_files import parsed
 
 BOMB_ENTITIES = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "lol" * 10}">' for n in range(12))
 BILLION_LAUGHS = f"<?xml version='1.0'?><!DOCTYPE x [{BOMB_ENTITIES}]><x>&e11;</x>".encode()

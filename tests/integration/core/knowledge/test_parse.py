@@ -4,8 +4,8 @@ import pytest
 
 from core.knowledge.document import UNREADABLE_PAGE, Page
 from core.knowledge.parsing.pdf import find_tesseract_data
-from tests.integration.core.knowledge import made_files
-from tests.integration.core.knowledge.made_files import parsed
+from tests.support import made_files
+from tests.support.made_files import parsed
 
 
 async def test_a_pdf_keeps_its_page_numbers() -> None:

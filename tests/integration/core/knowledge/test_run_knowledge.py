@@ -3,9 +3,9 @@
 from core.context.tokens import count_text
 from core.domain.messages import Message
 from core.knowledge.ports import Scope
-from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.conftest import AGENT, KnowledgeStage
-from tests.integration.core.knowledge.made_files import pieces
+from tests.support import made_files
+from tests.support.made_files import pieces
 
 WORDS = "Some words that say little about anything at all. " * 18
 

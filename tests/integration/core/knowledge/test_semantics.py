@@ -13,7 +13,7 @@ from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake
 from tests.integration.core.knowledge.conftest import KnowledgeStage
-from tests.integration.core.knowledge.made_files import pieces
+from tests.support.made_files import pieces
 
 FILLER = "Plain words about nothing that anybody asks for at all. " * 30
 CAT = "The cat sleeps on the printer."

@@ -10,9 +10,9 @@ from core.tools.knowledge_search import ask_document, search_knowledge
 from core.tools.tool import ToolContext, ToolSet, prepare_call
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fixtures.documents.make import FOLDER
-from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.conftest import KnowledgeStage
 from tests.integration.core.knowledge.test_doc_qa import FACT, reader
+from tests.support import made_files
 
 
 def context(knowledge: RunKnowledge | None, sandbox: Sandbox | None = None) -> ToolContext:

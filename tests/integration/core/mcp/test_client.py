@@ -9,7 +9,7 @@ import pytest
 from core import failpoints
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
-from tests.integration.core.mcp.conftest import MakeGuest, stdio
+from tests.support.mcp_servers import MakeGuest, stdio
 from tests.support.waiting import until
 
 

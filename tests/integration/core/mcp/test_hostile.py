@@ -8,7 +8,7 @@ from core.mcp.connection import check_server
 from core.mcp.refused_tools import TOOLS_MAX
 from core.mcp.settings import McpServerConfig
 from core.tools.catalogue import all_tools, build_tool_set
-from tests.integration.core.mcp.conftest import Guest, MakeGuest, stdio
+from tests.support.mcp_servers import Guest, MakeGuest, stdio
 
 
 def hostile(trick: str, **more: object) -> McpServerConfig:

@@ -13,7 +13,7 @@ from aiohttp import web as aiohttp_web
 from core.mcp.secrets import REDACTED
 from core.mcp.settings import parse_servers
 from core.tasks import spawn
-from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake
+from tests.support.mcp_servers import HttpFake, MakeGuest, http_fake
 from tests.support.waiting import until
 from tests.support.web import serve_http
 

@@ -18,8 +18,8 @@ from core.domain.errors import ConfigurationError
 from core.mcp.secrets import secret_values
 from core.mcp.settings import McpServerConfig, parse_servers
 from core.tasks import cancel, spawn
-from tests.integration.core.mcp.conftest import Guest, MakeGuest
 from tests.integration.core.mcp.test_other_servers import PlainServer
+from tests.support.mcp_servers import Guest, MakeGuest
 from tests.support.waiting import until
 from tests.support.web import serve_http
 

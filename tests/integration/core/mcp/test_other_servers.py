@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from core.mcp.settings import McpServerConfig
-from tests.integration.core.mcp.conftest import MakeGuest, stdio
+from tests.support.mcp_servers import MakeGuest, stdio
 from tests.support.web import serve_http
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from core.mcp import resources
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.mcp.conftest import Guest, MakeGuest, context_in, stdio
 from tests.integration.core.mcp.test_results import call
+from tests.support.mcp_servers import Guest, MakeGuest, context_in, stdio
 
 
 @pytest.fixture(params=["auto", "legacy"])

@@ -17,7 +17,7 @@ from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result, decode_base64
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
 from tests.fakes.made_pictures import bomb, noise, upside
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, context_in, stdio
+from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest, context_in, stdio
 
 
 @pytest.fixture(params=["auto", "legacy"])

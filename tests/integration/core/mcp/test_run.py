@@ -10,7 +10,7 @@ from core.dialects.xml import XmlDialect
 from core.domain.events import ToolFinished
 from tests.fakes.streamed_model import Played, calls, invokes, text
 from tests.integration.core.conftest import World
-from tests.integration.core.mcp.conftest import MakeGuest, stdio
+from tests.support.mcp_servers import MakeGuest, stdio
 
 
 def native() -> list[Played]:

@@ -29,8 +29,8 @@ from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.fakes.mcp_own import ALL, Nothing, always
 from tests.fakes.preloaded import command_of
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest
 from tests.paths import FAKES, REPOSITORY
+from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest
 from tests.support.waiting import until
 
 OWN = ToolSet(ALL)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from core.tasks import cancel, spawn
-from tests.integration.core.mcp.conftest import Guest, MakeGuest, stdio
+from tests.support.mcp_servers import Guest, MakeGuest, stdio
 from tests.support.waiting import until
 
 

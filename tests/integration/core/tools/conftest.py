@@ -14,7 +14,7 @@ from core.ports import Sandbox
 from core.tools.catalogue import build_tool_set
 from core.tools.tool import ThreadLinks, ToolContext, prepare_call
 from sandbox.unsafe_process import UnsafeProcessProvider
-from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder
+from tests.support.sandboxes import content, local_jails, pieces, reachable_folder
 
 
 @dataclass

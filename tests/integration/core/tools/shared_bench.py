@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from core.ports import Sandbox
 from tests.integration.core.tools.conftest import Bench, bench_in
-from tests.integration.sandbox.all_providers import clear, sandbox_of
+from tests.support.all_sandboxes import clear, sandbox_of
 
 IN_MODULE_LOOP = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ import pytest
 from sandbox.limits import SandboxLimits
 from tests.integration.core.tools.browser.browser_stage import with_browser
 from tests.integration.core.tools.conftest import Bench, bench_in
-from tests.integration.sandbox.providers import local_jails, run
+from tests.support.sandboxes import local_jails, run
 
 
 async def test_what_is_printed_is_the_result(bench: Bench) -> None:

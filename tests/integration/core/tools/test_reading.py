@@ -12,11 +12,11 @@ from PIL import Image
 from core.context.tokens import count_text
 from core.loop.calls import RESULT_TOKENS_MAX
 from tests.fixtures.documents.make import FOLDER
-from tests.integration.core.knowledge.made_files import pdf, scanned_pdf, word, zipped
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
 from tests.integration.core.tools.shared_bench import bench as bench
 from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
+from tests.support.made_files import pdf, scanned_pdf, word, zipped
 
 pytestmark = IN_MODULE_LOOP
 

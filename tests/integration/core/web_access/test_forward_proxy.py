@@ -21,7 +21,7 @@ from core.web_access.guard import AddressGuard
 from tests.fakes.forward_proxy import PASSWORD, RunningProxy, forward_proxy
 from tests.fakes.web_service import FakeWebService, fake_web_service, moved
 from tests.integration.sandbox.egress_stage import jail_with_a_way_out
-from tests.integration.sandbox.providers import run
+from tests.support.sandboxes import run
 
 
 @pytest.fixture

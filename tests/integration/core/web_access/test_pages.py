@@ -12,7 +12,7 @@ from core.web_access.guard import AddressGuard
 from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
 from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES, scrape
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
-from tests.integration.core.knowledge.made_files import pdf
+from tests.support.made_files import pdf
 
 
 @pytest.fixture

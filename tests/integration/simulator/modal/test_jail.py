@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.integration.sandbox.modal_stage import modal_stage
-from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.modal_stage import modal_stage
+from tests.support.sandboxes import content, pieces, run
 
 
 async def test_a_jailed_container_sees_itself_alone_and_keeps_its_files() -> None:

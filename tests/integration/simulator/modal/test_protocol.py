@@ -8,9 +8,9 @@ import modal_version
 from sandbox.modal.account import ModalAccount
 from sandbox.modal.run_queue import open_modal_run_queue
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
-from tests.integration.sandbox.providers import run
 from tests.integration.simulator.modal.deployment import published
+from tests.support.modal_stage import Stage, modal_stage
+from tests.support.sandboxes import run
 from tests.support.waiting import until
 
 SEEN_WITH = "1.6.4"

@@ -7,8 +7,8 @@ from playwright.async_api import expect
 
 from simulator.page.server import served_page
 from simulator.view import SimulatedPlatform
-from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PHONE, program, reading, window
-from tests.integration.simulator.page.browser import shared_browser as shared_browser
+from tests.support.page_browser import IN_SHARED_BROWSER, PHONE, program, reading, window
+from tests.support.page_browser import shared_browser as shared_browser
 
 pytestmark = [*IN_SHARED_BROWSER]
 

@@ -6,9 +6,9 @@ import pytest
 from playwright.async_api import expect
 
 from bots.demo.mcp_notice_board import read_notices
-from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PHONE, WIDE, Reader, program, reading
-from tests.integration.simulator.page.browser import shared_browser as shared_browser
 from tests.support.narrow import require
+from tests.support.page_browser import IN_SHARED_BROWSER, PHONE, WIDE, Reader, program, reading
+from tests.support.page_browser import shared_browser as shared_browser
 
 pytestmark = list(IN_SHARED_BROWSER)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.simulator.witnesses.published_types import install_packages
+from tests.support.published_types import install_packages
 
 
 @pytest.fixture(scope="session")

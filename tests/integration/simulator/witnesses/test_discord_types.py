@@ -12,11 +12,11 @@ from simulator.discord.rest.routes import find_route
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.world import ANNOUNCEMENTS, FORUM
 from tests.chaos.harness import Stage
-from tests.integration.simulator.witnesses.published_types import PublishedTypes, build_schemas, without_nulls
 from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
 from tests.support.narrow import require_type
+from tests.support.published_types import PublishedTypes, build_schemas, without_nulls
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -16,10 +16,10 @@ from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api import METHODS
 from simulator.slack.web_api.organisations import ORGANISATION_METHODS
 from tests.chaos.harness import Stage
-from tests.integration.simulator.witnesses.published_types import PublishedTypes, build_schemas, without_nulls
 from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
+from tests.support.published_types import PublishedTypes, build_schemas, without_nulls
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from bots.slack.events.handler import EventHandler
 from bots.slack.workspaces import Workspace, Workspaces
-from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of, teams_with
+from tests.support.memory_tokens import MemoryTokens, access_of, teams_with
 
 WAIT_SECONDS = 30.0
 

@@ -6,7 +6,7 @@ from bots.slack.events.bolt import handle_uninstall, is_uninstall_event
 from bots.slack.events.payload_fields import Tenant, parse_tenant
 from core.domain.json import JsonObject
 from core.domain.messages import JsonValue
-from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of, teams_with
+from tests.support.memory_tokens import MemoryTokens, access_of, teams_with
 
 
 def authorized(team_id: str | None, *, is_whole: bool) -> list[JsonValue]:

@@ -13,7 +13,7 @@ from core.dialects.native import NativeDialect
 from core.domain.events import ChecklistItem
 from core.domain.json import JsonObject
 from core.domain.messages import Message, ToolCall
-from tests.integration.core.context.conversations import message
+from tests.support.conversations import message
 
 TEXT = """\
 # Trip report

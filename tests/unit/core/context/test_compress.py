@@ -12,7 +12,7 @@ from core.context.tokens import count_message
 from core.context.truncation import Cut, fit_messages, truncate_message
 from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, Message
-from tests.integration.core.context.conversations import answered, call_and_result, long_thread, message, said, words
+from tests.support.conversations import answered, call_and_result, long_thread, message, said, words
 
 
 def total(messages: list[Message]) -> int:

@@ -19,7 +19,7 @@ from core.domain.threads import ChatMessage, ChatPage, IncomingFile, Person
 from core.llm.openai_request import RequestEncoder
 from core.ports import ModelRequest
 from tests.fakes.made_pictures import picture
-from tests.integration.core.context.conversations import message
+from tests.support.conversations import message
 from tests.support.narrow import require
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

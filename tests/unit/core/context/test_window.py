@@ -21,7 +21,7 @@ from core.domain.messages import Message, ToolCall
 from core.domain.threads import Usage
 from core.ports import ModelRequest, ResponseText
 from tests.bench.prompt import cache_use
-from tests.integration.core.context.conversations import answered, call_and_result, long_thread, message, said, words
+from tests.support.conversations import answered, call_and_result, long_thread, message, said, words
 
 BLANK = ModelRequest(model="m", messages=({"role": "system", "content": "s"},))
 STALL_SECONDS_MAX = 0.02

@@ -4,7 +4,7 @@ import pytest
 
 from core.knowledge.document import ParseLimits, Unreadable
 from core.knowledge.parsing.child import detect_kind, read_document
-from tests.integration.core.knowledge import made_files
+from tests.support import made_files
 
 PDF = b"%PDF-1.4\n1 0 obj\nstartxref\n9\n%%EOF\n"
 

@@ -9,7 +9,7 @@ from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.blocks import render_table
 from core.knowledge.parsing.html import read_html
 from core.knowledge.parsing.sheets import read_xlsx
-from tests.integration.core.knowledge import made_files
+from tests.support import made_files
 
 
 def page(table: str) -> list[str]:

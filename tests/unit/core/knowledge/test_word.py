@@ -7,7 +7,7 @@ import pytest
 
 from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.word import read_docx
-from tests.integration.core.knowledge import made_files
+from tests.support import made_files
 
 NAMESPACES = " ".join(
     f'xmlns:{prefix}="{address}"'

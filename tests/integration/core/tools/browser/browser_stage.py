@@ -17,8 +17,8 @@ from core.tools.catalogue import build_tool_set
 from core.tools.tool import ToolContext, prepare_call
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.core.tools.browser.site import PAGES, SERVER
-from tests.integration.sandbox.providers import content, pieces
 from tests.requirements_of_the_machine import lacking
+from tests.support.sandboxes import content, pieces
 
 SITE = "http://localhost:8000"
 

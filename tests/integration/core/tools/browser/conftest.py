@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from tests.integration.core.tools.browser.browser_stage import BrowserStage, new_desk
-from tests.integration.sandbox.providers import local_jails
+from tests.support.sandboxes import local_jails
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -9,7 +9,7 @@ from core.domain.errors import ToolError
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
-from tests.integration.sandbox.providers import reachable_folder, run
+from tests.support.sandboxes import reachable_folder, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CHROMIUMS = "for p in /proc/[0-9]*; do case $(readlink $p/exe) in */chrom*|*/chrome) echo ${p#/proc/};; esac; done"

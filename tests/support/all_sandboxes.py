@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from core.ports import Sandbox, SandboxProvider
 from sandbox.limits import SandboxLimits
 from sandbox.unsafe_process import UnsafeProcessProvider
-from tests.integration.sandbox.modal_stage import modal_stage
-from tests.integration.sandbox.providers import docker_containers, local_jails, reachable_folder, run
+from tests.support.modal_stage import modal_stage
+from tests.support.sandboxes import docker_containers, local_jails, reachable_folder, run
 
 PROVIDERS = ("local", "unsafe-process", "modal", "docker")
 

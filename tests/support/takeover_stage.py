@@ -19,13 +19,23 @@ from core.run.run_end import build_run_result
 from core.stores import JournalEntry
 from sandbox.local.provider import LocalSandboxProvider
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.integration.bots.web.stage import Stage, staged
-from tests.integration.sandbox.providers import pieces
-from tests.integration.simulator.page.browser import ARTEFACTS, PATIENCE_MS, WIDE, browser
 from tests.requirements_of_the_machine import lacking
+from tests.support.page_browser import ARTEFACTS, PATIENCE_MS, WIDE, browser
+from tests.support.sandboxes import pieces
+from tests.support.web_stage import Stage, staged
 
 MINUTE = 60.0
 ANYTHING = re.compile(".+")
+LONG_PAGE = """<title>Begin</title><style>body { margin: 0; height: 200000px }
+  textarea { position: fixed; top: 20px; left: 20px; width: 200px; height: 100px }</style>
+<textarea oninput="document.title = value.length"></textarea><script>
+  let pressed = 0;
+  onmousedown = () => {
+    pressed += 1;
+    document.body.style.background = pressed % 2 ? 'rgb(255, 0, 0)' : 'rgb(0, 0, 255)';
+  };
+  onscrollend = () => { document.title = 'at ' + scrollY; };
+</script>"""
 
 
 @dataclass

@@ -23,9 +23,9 @@ from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
-from tests.integration.sandbox.providers import local_jails, pieces
 from tests.requirements_of_the_machine import lacking
 from tests.support.narrow import require
+from tests.support.sandboxes import local_jails, pieces
 
 PLAN = ModalConfig(app="threadhand-test", start_seconds=30)
 SLOW_ENDS = Pace(scale=float(os.environ.get("THREADHAND_TEST_MODAL_SCALE", "0.01")))  # noqa: TID251 - of the tests
