@@ -218,7 +218,7 @@ def change_unread(connection: Connection, change: Change, thread_id: str) -> tup
         connection.execute(delete(thread_inputs).where(this))
         return True, readers
     # a new id, so that a run that has read the old text does not mark the new text as read
-    changed: dict[str, object] = {"input_id": new_id(), "text": change.text, "sent_at": change.sent_at}
+    changed: dict[str, object] = {"input_id": new_id(), "text": change.text}
     connection.execute(update(thread_inputs).where(this).values(changed))
     return True, readers
 
@@ -408,11 +408,11 @@ def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapsh
 
 
 def _duplicate(connection: Connection, key: str, message: str | None = None) -> Receipt | None:
-    row = _CLAIMED.fetch_first(connection, {"key": key})
-    if row is None:
-        row = _STORED.fetch_first(connection, {"key": key, "message": message})
-        if row is None or row["thread_id"] is None:
-            return None
+    stored = _STORED.fetch_first(connection, {"key": key, "message": message})
+    # the claim is read last: a concurrent transaction may have stored both since the first statement
+    row = _CLAIMED.fetch_first(connection, {"key": key}) or stored
+    if row is None or (row is stored and row["thread_id"] is None):
+        return None
     return Receipt(
         decision=Ignore(reason="duplicate"), is_duplicate=True, thread_id=row["thread_id"], run_id=row["run_id"]
     )
