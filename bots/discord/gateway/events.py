@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -150,12 +151,12 @@ class EventHandler:
             inbound = replace(inbound, is_missed=is_missed)
         if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
             # a backfilled message lacks its author's roles
-            with translating_errors():
-                try:
-                    actor = parse_actor_context(await message.guild.fetch_member(message.author.id), location)
-                except (discord.NotFound, discord.Forbidden):  # a user who has left has no roles
-                    actor = replace(parse_actor_context(message.author, location), groups=frozenset())
-            inbound = replace(inbound, actor=actor)
+            author: discord.Member | discord.User = message.author
+            with translating_errors(), suppress(discord.NotFound, discord.Forbidden):
+                author = await message.guild.fetch_member(author.id)
+            actor = parse_actor_context(author, location)
+            # a user who has left has no roles
+            inbound = replace(inbound, actor=replace(actor, groups=actor.groups or frozenset()))
         problem = describe_obstacle(message.channel, find_bot_permissions(message.channel, message.guild))
         # a command with files begins a conversation, too, because the files are added to its knowledge
         words = inbound.message if isinstance(inbound, CommandCalled) and inbound.files else None

@@ -174,10 +174,15 @@ class RestClient:
 def translating_errors() -> Generator[None]:
     """Context manager for calls of discord.py: raises the SurfaceError that corresponds to an error.
 
-    If discord.py cannot parse an answer, its error may have any type, so every exception is translated."""
+    If discord.py cannot parse an answer, its error may have any type, so every exception is translated. An unexpected
+    type may also be a mistake in the block, so it is logged with its traceback."""
     try:
         yield
+    except SurfaceError:
+        raise
     except Exception as error:
+        if not isinstance(error, discord.DiscordException | aiohttp.ClientError | OSError):
+            log.exception("an answer of Discord could not be handled")
         raise translate_error(error) from error
 
 

@@ -8,8 +8,8 @@ import discord
 import pytest
 
 from bots.discord.gateway.events import EventHandler
-from bots.discord.rest.client import RestClient, translate_error
-from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from bots.discord.rest.client import RestClient, translate_error, translating_errors
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from tests.support.narrow import require_type
 
 
@@ -41,6 +41,19 @@ def test_what_will_not_pass_is_refused_with_discords_code(error, code: str) -> N
 )
 def test_what_may_have_been_carried_out_is_unclear(error) -> None:
     assert isinstance(translate_error(error), SurfaceUnclear)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_logged"),
+    [(answered(500), False), (TimeoutError(), False), (SurfaceRefused("No.", code="c"), False), (KeyError("id"), True)],
+)
+def test_only_an_error_that_may_be_a_mistake_is_logged(
+    error: Exception, is_logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SurfaceError) as raised, translating_errors():
+        raise error
+    assert [bool(one.exc_info) for one in caplog.records] == [True] * is_logged
+    assert (raised.value is error) is isinstance(error, SurfaceError)
 
 
 class UnreadableDiscord(discord.Client):
