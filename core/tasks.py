@@ -112,17 +112,19 @@ class Stopped(Exception):
 
 
 class StopSwitch:
-    """Interrupts code when a person stops the run. Turning the switch on ends every active `stoppable` block, and
-    every later block on entry. It cannot be turned off."""
+    """Interrupts code when a person stops the run. Turning the switch on ends the innermost active `stoppable` block of
+    each task, and every later block on entry. An outer block ends unless the inner one handles `Stopped`. The switch
+    cannot be turned off."""
 
     def __init__(self) -> None:
-        self._inside: set[Stoppable] = set()
+        self._inside: dict[Stoppable, asyncio.Task[object]] = {}
         self.is_on = False
 
     def turn_on(self) -> None:
-        self.is_on = True
-        for block in tuple(self._inside):
-            block.interrupt()
+        if not self.is_on:
+            self.is_on = True
+            for block in {task: block for block, task in self._inside.items()}.values():
+                block.interrupt()
 
     def stoppable(self) -> "Stoppable":
         """Returns an async context manager that raises Stopped if the switch is on or is turned on inside the block."""
@@ -133,7 +135,7 @@ class Stoppable:
     """Async context manager like `asyncio.timeout`: cancels the current task and turns only that cancellation into
     `Stopped`."""
 
-    def __init__(self, switch: StopSwitch, inside: "set[Stoppable]") -> None:
+    def __init__(self, switch: StopSwitch, inside: "dict[Stoppable, asyncio.Task[object]]") -> None:
         self._switch = switch
         self._inside = inside
         self._task: asyncio.Task[object] | None = None
@@ -147,12 +149,12 @@ class Stoppable:
         if self._switch.is_on:
             raise Stopped
         self._cancelling_before = self._task.cancelling()
-        self._inside.add(self)
+        self._inside[self] = self._task
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._inside.discard(self)
+        self._inside.pop(self, None)
         if not self._was_interrupted or self._task is None:
             return
         still_cancelled = self._task.uncancel() > self._cancelling_before

@@ -122,9 +122,10 @@ def parse_message(message: Message, dialect: Dialect, tools: Mapping[str, ToolSp
 
 
 def visible_text(message: Message, dialect: Dialect, tools: Mapping[str, ToolSpec]) -> str:
-    """Returns the text of a stored assistant message that users may read."""
+    """Returns the text of a stored assistant message that users may read. Spaces at its ends are kept, because the rest
+    of the answer may follow."""
     parsed = parse_message(message, dialect, tools)
-    return "".join(one.text for one in parsed if isinstance(one, DisplayText)).strip()
+    return "".join(one.text for one in parsed if isinstance(one, DisplayText))
 
 
 CUT_CHARACTERS_MAX = 2_000

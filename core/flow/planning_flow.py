@@ -13,6 +13,7 @@ from core.domain.threads import Run, Thread, ToolCallRecord
 from core.flow.flow_messages import FlowMessageTag, flow_message, newest_tag
 from core.flow.plan_changes import Change, change_plan, flow_plan, recorded_members
 from core.loop.loop import run_agent
+from core.loop.run_answer import recover_answer
 from core.loop.run_context import RunContext, RunLog
 from core.run.agent_config import AgentConfig, build_agent_config
 from core.run.deps import RunDeps
@@ -97,10 +98,10 @@ class Flow:
         self, context: RunContext, history: Sequence[Message], turns_max: int
     ) -> RunFinished | Approval:
         """Runs `run_agent` for up to `turns_max` more turns, but never beyond the run's own turn limit."""
-        done = count_turns(history, self.run_id)
+        done, (written, _) = count_turns(history, self.run_id), await recover_answer(history, self.calls, context)
         until = min(self.planner.policy.turns_max, done + turns_max)
         context = replace(context, policy=replace(context.policy, turns_max=until))
-        return await run_agent(history, context, turns_done=done)
+        return await run_agent(history, context, turns_done=done, written=written)
 
     def add_message(self, history: Sequence[Message], sign: FlowMessageTag, text: str) -> Sequence[Message]:
         """Returns the history with the new flow message, unless the newest flow message already has this tag."""
@@ -142,7 +143,7 @@ async def build_flow(
         version = await deps.agents.roster.find_member_version(name, begun.get(name))
         if version is None:
             continue
-        own = await build_agent_config(version.definition, run, thread, deps, recorder, context.switch)
+        own = await build_agent_config(version.definition, run, thread, deps, recorder)
         team[name] = TeamMember(
             agent_version_id=version.agent_version_id,
             description=version.definition.description,

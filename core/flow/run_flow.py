@@ -3,17 +3,13 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
-from pydantic import JsonValue
-
-from core.dialects.dialect import visible_text
 from core.domain.approval import Approval
 from core.domain.errors import LeaseLost, StorageUnavailable
 from core.domain.events import RunFinished
-from core.domain.messages import Message, ToolCall
+from core.domain.messages import Message
 from core.domain.plans import Plan, build_checklist
-from core.domain.threads import Lease, Reply, ToolCallRecord
+from core.domain.threads import Lease, Reply
 from core.flow.flow_messages import (
     CHOICES,
     FlowMessageTag,
@@ -38,17 +34,12 @@ from core.flow.plan_changes import (
 from core.flow.planner import Ended, ends_run, make_plan, new_draft, planning_tool, restrict_tools, review_plan
 from core.flow.planning_flow import Flow
 from core.flow.step_runner import begin_step, run_step
-from core.loop.calls import ENDING_TOOLS, execute_call
 from core.loop.loop import STOPPED
+from core.loop.run_answer import recover_answer
 from core.loop.run_context import RunContext
-from core.loop.turn import CUT_OFF
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.tasks import Stopped
-from core.tools.tool import prepare_call
-
-Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]
-"""Returns the tool calls that a run has recorded."""
 
 
 async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> RunContext:
@@ -63,51 +54,6 @@ async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> R
     return restrict_tools(flow.planner, tuple(flow.planner.toolbox.tools), planning_tool(draft))
 
 
-async def recover_run_result(lease: Lease, deps: RunDeps, context: RunContext) -> RunFinished | None:
-    """Returns the result of a run without a plan if a crash prevented it from being stored. Otherwise returns None."""
-    told = await deps.stores.conversations.messages(lease.thread_id)
-    own = [one for one in told if one.run_id == lease.run_id]
-    status = (message.content for message in reversed(own) if message.type == "status")
-    ends = (one for one in status if one.get("status_type") == "reply_left" or one.get("finish_reason"))
-    newest = next(ends, dict[str, JsonValue]())
-    if newest.get("status_type") == "reply_left" or newest.get("finish_reason") not in ("stop", "agent_terminated"):
-        return None
-    return await recover_result(own, partial(deps.stores.journal.tool_call_records, lease.run_id), context)
-
-
-async def recover_result(history: Sequence[Message], calls: Calls, context: RunContext) -> RunFinished | None:
-    """Returns the result that an interrupted run had already reached, or None if it must continue.
-
-    The newest message shows the result: a final answer of the model, or a successful call of a tool that ends the run.
-    """
-    messages = [one for one in history if one.is_llm_message]
-    if not messages:
-        return None
-    last = messages[-1]
-    if last.metadata.get(CUT_OFF):
-        return None  # the next turn asks for the rest of the text
-    if last.type == "assistant" and not last.content.get("tool_calls"):
-        reply = Reply(kind="answer", text=visible_text(last, context.dialect, context.toolbox.specs))
-        return RunFinished(status="completed", finish_reason="stop", reply=reply)
-    assistant_id = last.metadata.get("assistant_message_id") if last.type == "tool" else None
-    assistant = next((message for message in messages if message.message_id == assistant_id), None)
-    if assistant is None:
-        return None
-    for record in await calls():
-        is_end = record.assistant_message_id == assistant_id and record.name in ENDING_TOOLS
-        if is_end and (record.result or {}).get("success") and record.name in context.toolbox.tools:
-            # repeats the call to get its reply, which is safe because ending tools have no side effects
-            call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
-            prepared = prepare_call(record.name, record.arguments, context.toolbox)
-            outcome = await execute_call(call, prepared, context.tool_context)
-            if outcome.reply is None:
-                return None
-            said = visible_text(assistant, context.dialect, context.toolbox.specs)
-            reply = replace(outcome.reply, preface=said)
-            return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
-    return None
-
-
 log = logging.getLogger(__name__)
 EMPTY = "The plan is empty now, so there is nothing left to do. Tell me what you need."
 GIVEN_UP = "The plan was given up."
@@ -115,15 +61,15 @@ BROKE_OFF = "the run broke off here"
 REPORT_TOOLS = ("complete",)
 
 
-RepairHistory = Callable[[RunContext], Awaitable[Ended | None]]
+RepairHistory = Callable[[RunContext], Awaitable[Approval | None]]
 
 
 async def run_flow(flow: Flow, *, repair_history: RepairHistory | None = None) -> Ended:
     """Runs the flow and returns how the run ended, or the approval it waits for, like `core.loop.loop.run_agent`.
 
-    For a run that an earlier attempt started, pass `mend`: it repairs the history with the given run context and
-    returns the result that the attempt had reached, or None. If the flow ends or fails, a step in progress is marked as
-    blocked."""
+    For a run that an earlier attempt started, pass `repair_history`: it repairs the history with the given run context
+    and returns the approval that the run now waits for, or None. If the flow ends or fails, a step in progress is
+    marked as blocked."""
     try:
         return await _Play(flow, repair_history).to_the_end()
     except (LeaseLost, StorageUnavailable):
@@ -174,7 +120,7 @@ class _Play:
             context = await context_of_newest_message(flow, await flow.history())
             self._before = await self._mend(context)
             if self._before is None:
-                self._before = await recover_result(await flow.history(), flow.calls, context)
+                _, self._before = await recover_answer(await flow.history(), flow.calls, context)
             plan = await flow.find_plan()
             if plan is not None and plan.run_id == flow.run_id:
                 flow.checklist.show(plan)  # a crash may have lost the event of the last change
@@ -182,7 +128,8 @@ class _Play:
                 return self._before
         while True:
             try:
-                ended = await self._part()
+                async with flow.planner.switch.stoppable():
+                    ended = await self._part()
             except Stopped:
                 ended = RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
             if ended is not None:
@@ -194,8 +141,7 @@ class _Play:
     async def _part(self) -> Ended | None:
         """Runs the next phase of the flow. Returns how the run ends, or None if it continues."""
         flow = self._flow
-        async with flow.planner.switch.stoppable():
-            await flow.planner.take_steering()
+        await flow.planner.take_steering()
         history = await flow.history()
         plan = await flow.find_plan()
         new = unseen_messages(history, plan.seen_message_id) if plan else []

@@ -89,8 +89,7 @@ class BackgroundCommands:
         return f"{line} The end of its output:\n{wrap_untrusted(output, source='the command')}"
 
     def _tell_people(self, session: str, exit_code: int | None) -> None:
-        if self._context.emit is not None:
-            self._context.emit(CommandEnded(session=session, exit_code=exit_code))
+        self._context.emit(CommandEnded(session=session, exit_code=exit_code))
 
     def _follow(self, name: str, arguments: JsonObject, result: JsonObject) -> None:
         session = session_left_by_call(name, arguments, result)

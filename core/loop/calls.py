@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from core.context.tokens import count_text, first_tokens, with_token_count
 from core.context.untrusted_text import clean_line
 from core.dialects.dialect import Dialect
@@ -40,6 +42,9 @@ from core.tools.workspace.file_changes import in_one_piece
 
 log = logging.getLogger(__name__)
 
+REPLY_KEY = "reply"
+"""The metadata key under which an ended call stores the reply that it left, so that no crash or approval loses it."""
+_REPLY = TypeAdapter(Reply)
 CAUSE_KEY = "cause"
 """The metadata key under which a call that waits for users stores why, if the reason is text that the model had
 read."""
@@ -230,36 +235,13 @@ class CallRunner:
         if call.name in ENDING_TOOLS and any(map(must_be_seen_by_model, earlier)):
             outcome = failed_outcome(call, NOT_THE_END)
         else:
-            outcome = await self._watched(record.call_id, call, prepared)
+            outcome = await execute_call(call, prepared, self.context.tool_context)
         self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
-        if outcome.outcome != "error":
-            tools = self.context.tool_context
-            await tools.todo.track_call(call, tools.sandbox, self.context.run_log.emit)
         record_outcome(self.context.run_log, record, outcome)
         current = asyncio.current_task()
         if any(not task.done() for _, task in self._tasks if task is not current):
             await self.context.run_log.commit()
-
-    async def _watched(self, call_id: str, call: ToolCall, prepared: PreparedCall) -> CallOutcome:
-        """Runs the call. Reports its duration and the last line that it has printed to users at intervals."""
-        began, lines = time.monotonic(), [""]
-
-        def tell() -> None:
-            line = clean_line(lines[-1], PROGRESS_LINE_CHARACTERS)
-            seconds = round(time.monotonic() - began)
-            self.context.run_log.emit(ToolProgressed(call_id=call_id, seconds=seconds, line=line))
-
-        def emit(event: AgentEvent) -> None:
-            if isinstance(event, ToolProgressed):
-                lines.append(event.line)
-            else:
-                self.context.run_log.emit(event)
-
-        context = replace(self.context.tool_context, emit=emit)
-        with call_every(PROGRESS_SECONDS, tell, after_seconds=PROGRESS_AFTER_SECONDS):
-            outcome = await execute_call(call, prepared, context)
-        return replace(outcome, seconds=time.monotonic() - began)
 
 
 def _started(record: ToolCallRecord, title: str) -> ToolStarted:
@@ -285,9 +267,11 @@ def leaves_command_running(outcome: CallOutcome) -> bool:
 
 
 async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
-    """Runs a prepared call and returns its outcome. Tool errors become failed outcomes; only LeaseLost,
+    """Runs a prepared call and returns its outcome. Reports its duration and the last line that it has printed to users
+    at intervals, and the checklist if the call changed it. Tool errors become failed outcomes; only LeaseLost,
     StorageUnavailable and cancellation are raised."""
     opened: list[Sandbox] = []
+    began, lines = time.monotonic(), [""]
     context.opened_hosts.update(hosts_opened_by(prepared.reach))
     created: list[str] = []  # links for users
 
@@ -297,27 +281,52 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
             sandbox.limit_network(limit_network(prepared.reach, prepared.sources, frozenset(context.opened_hosts)))
         return sandbox
 
-    with context.metrics.time_step("tool", tool=prepared.tool.name) as timing:
+    def report_progress() -> None:
+        line = clean_line(lines[-1], PROGRESS_LINE_CHARACTERS)
+        seconds = round(time.monotonic() - began)
+        context.emit(ToolProgressed(call_id=call.call_id, seconds=seconds, line=line))
+
+    def emit(event: AgentEvent) -> None:
+        if isinstance(event, ToolProgressed):
+            lines.append(event.line)
+        else:
+            context.emit(event)
+
+    with (
+        context.metrics.time_step("tool", tool=prepared.tool.name) as timing,
+        call_every(PROGRESS_SECONDS, report_progress, after_seconds=PROGRESS_AFTER_SECONDS),
+    ):
         links = context.links.recording_links_to(created.append)
-        outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox, links=links))
+        outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox, links=links, emit=emit))
         fetched = sources_read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
         brought = sources_read_now(*prepared.reach.brings)  # whether the call has succeeded or not
         sources = join_sources([brought, fetched, offer_addresses(created), outcome.sources])
         hosts = opened[-1].take_refused_hosts() if opened else ()
         shown = ", ".join(clean_line(host, HOST_CHARACTERS_MAX) for host in hosts[:REFUSED_HOSTS_SHOWN_MAX])
         refused: JsonObject = {"network": NOT_REACHED.format(hosts=shown)} if hosts else {}
-        outcome = replace(outcome, result={**outcome.result, **refused}, sources=sources)
+        seconds = time.monotonic() - began
+        outcome = replace(outcome, result={**outcome.result, **refused}, sources=sources, seconds=seconds)
         timing.labels["outcome"] = outcome.outcome
+    if outcome.outcome != "error":
+        await context.todo.track_call(call, context.sandbox, context.emit)
     return outcome
 
 
 def record_outcome(run_log: RunLog, record: ToolCallRecord, outcome: CallOutcome) -> None:
-    """Records that the call has ended, with its result, the result's sources and the messages that came with it, such
-    as images. The next `commit` stores them together, so that no crash can separate them."""
+    """Records that the call has ended, with its result, the result's sources, the reply that it left, and the messages
+    that came with it, such as images. The next `commit` stores them together, so that no crash can separate them."""
     for message in outcome.messages:
         run_log.emit(MessageAdded(message=message))
     metadata: JsonObject = {**record.metadata, SOURCES_KEY: dump_sources(outcome.sources)}
+    if outcome.reply is not None:
+        metadata = {**metadata, REPLY_KEY: _REPLY.dump_python(outcome.reply, mode="json")}
     run_log.finish_call(replace(record, state="finished", result=outcome.result, metadata=metadata))
+
+
+def stored_reply(record: ToolCallRecord) -> Reply | None:
+    """Returns the reply that an ended call left, or None."""
+    reply = record.metadata.get(REPLY_KEY)
+    return None if reply is None else _REPLY.validate_python(reply)
 
 
 async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:

@@ -8,10 +8,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
-from core.context.background_messages import FLOW_KEY
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextWindow
-from core.dialects.dialect import DisplayText, parse_message, visible_text
 from core.dialects.selection import write_calls_as_text
 from core.domain.approval import Approval
 from core.domain.errors import AnswerRejected, BudgetExceeded, ContextOverflow, ModelRejected
@@ -21,6 +19,7 @@ from core.domain.messages import Message
 from core.domain.threads import FinishReason, Reply, Usage
 from core.loop.background_commands import BackgroundCommands
 from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
+from core.loop.run_answer import NOTHING_WRITTEN, WrittenText
 from core.loop.run_context import RunContext
 from core.loop.turn import CUT_OFF, EmptyResponse, Turn, TurnResult
 from core.model_usage import read_text, stream_with_charge
@@ -41,8 +40,11 @@ REST_WANTED = (
 )
 
 
-async def run_agent(history: Sequence[Message], context: RunContext, *, turns_done: int = 0) -> RunFinished | Approval:
-    """Runs turns until the run ends or needs approval. Returns the terminal event or the approval.
+async def run_agent(
+    history: Sequence[Message], context: RunContext, *, turns_done: int = 0, written: WrittenText = NOTHING_WRITTEN
+) -> RunFinished | Approval:
+    """Runs turns until the run ends or needs approval. Returns the terminal event or the approval. `written` is what
+    earlier turns of the answer have written.
 
     The terminal event is not emitted, because the caller emits it in the transaction that ends the run. Raises an
     RunError if the run fails. Cancelling this function does not end the run, so another worker can continue it.
@@ -51,11 +53,7 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
     window = build_window(blank, context)
     await window.load(history)
     ask_model = partial(_asked, context=context, window=window)
-    continuations, (carried, is_cut) = 0, resume_cut_off_answer(history, context)
-    run_id, dialect, specs = context.tool_context.run_id, context.dialect, context.toolbox.specs
-    own = (one for one in reversed(history) if one.type == "assistant" and one.run_id == run_id)
-    said = next(filter(None, (visible_text(message, dialect, specs).strip() for message in own)), "")
-    watch, calls = RepetitionDetector(), Counter[str]()
+    continuations, watch, calls = 0, RepetitionDetector(), Counter[str]()
     commands = BackgroundCommands(history, context.tool_context, context.toolbox)
     for number in range(turns_done + 1, context.policy.turns_max + 1):
         turn = Turn(
@@ -64,32 +62,28 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
         try:
             end = await _ended_turn(turn, blank, window, watch, commands)
         except EmptyResponse:
-            if not said:
+            if not written.may_end:
                 raise
-            reply = Reply(kind="answer", text=said)
-            return RunFinished(status="completed", finish_reason="stop", reply=reply)
+            return written.finish("", "stop")
         if not isinstance(end, TurnResult):
+            if written.is_answered and isinstance(end, RunFinished) and end.message == WITHDRAWN:
+                return written.finish("", "stop")
             if isinstance(end, RunFinished) and end.finish_reason == "budget":
-                return add_work_done(end, number - 1, calls, carried)
+                return add_work_done(end, number - 1, calls, written.carried)
             return end
         window.add(end.messages)
         calls.update(outcome.call.name for outcome in end.outcomes)
         commands.record_turn(end.outcomes)
-        if end.reply is not None:
-            return run_finished_event(end, carried, said)
-        said = end.text.strip() or said
-        if end.has_calls:
-            carried = f"{(carried + end.text).rstrip()}\n\n" if is_cut else carried
-            is_cut = False
-        elif end.finish_reason == "length" and continuations < context.policy.continuations_max:
-            continuations, carried, is_cut = continuations + 1, carried + end.text, True
-        else:
-            return run_finished_event(end, carried)
+        is_cut = end.finish_reason == "length" and continuations < context.policy.continuations_max
+        if end.reply is not None or not (end.has_calls or is_cut):
+            return written.finish(end.text, end.finish_reason, end.reply)
+        continuations += not end.has_calls
+        written = written.after_turn(end.text, has_calls=end.has_calls)
         if watch.is_stuck_after(end.text, end.outcomes):
-            return add_work_done(_cut_off("stop", STUCK_MESSAGE), number, calls, carried)
+            return add_work_done(_cut_off("stop", STUCK_MESSAGE), number, calls, written.carried)
     limit = context.policy.turns_max
     ended = _cut_off("max_iterations", f"The limit of {limit} turns is reached.")
-    return add_work_done(ended, limit, calls, carried)
+    return add_work_done(ended, limit, calls, written.carried)
 
 
 async def _ended_turn(
@@ -100,13 +94,12 @@ async def _ended_turn(
     try:
         async with turn.context.switch.stoppable():
             start = await turn.context.begin_turn()
-        newest = window.newest
-        wants_rest = newest is not None and bool(newest.metadata.get(CUT_OFF))
-        window.add(start.heard)
-        is_answered = newest is None or (newest.type == "assistant" and not wants_rest)
-        if is_answered and not start.heard:  # the only request was deleted while its run began
-            return RunFinished(status="stopped", finish_reason="stopped", message=WITHDRAWN)
-        async with turn.context.switch.stoppable():
+            newest = window.newest
+            wants_rest = newest is not None and bool(newest.metadata.get(CUT_OFF))
+            window.add(start.heard)
+            is_answered = newest is None or (newest.type == "assistant" and not wants_rest)
+            if is_answered and not start.heard:  # the only request was deleted while its run began
+                return RunFinished(status="stopped", finish_reason="stopped", message=WITHDRAWN)
             rest = (REST_WANTED,) if wants_rest else ()
             notes = (*rest, *watch.notes(start.heard), *await commands.take_notes())
             state = {
@@ -115,12 +108,11 @@ async def _ended_turn(
                 "budget": start.budget_left,
             }
             request = await window.request(blank, notes, state=state)
-        with turn.context.tool_context.metrics.time_step("turn"):
-            async with turn.context.switch.stoppable():
+            with turn.context.tool_context.metrics.time_step("turn"):
                 end = await await_ungrouped(turn.run(request))
         return end.approval or end
     except BudgetExceeded as limit:
-        return _cut_off("budget", str(limit), can_continue=limit.can_continue)
+        return budget_used_up(limit)
     except Stopped:
         turn.stop("Stopped by a person before it was finished.")
         return RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
@@ -136,6 +128,11 @@ def turn_notice(number: int, turns_max: int) -> str:
 def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:
     """Returns the terminal event of a run that a limit ended."""
     return RunFinished(status="completed", finish_reason=reason, message=message, can_continue=can_continue)
+
+
+def budget_used_up(limit: BudgetExceeded) -> RunFinished:
+    """Returns the terminal event of a run whose budget is used up."""
+    return _cut_off("budget", str(limit), can_continue=limit.can_continue)
 
 
 def add_work_done(ended: RunFinished, turns: int, calls: Counter[str], carried: str) -> RunFinished:
@@ -154,22 +151,6 @@ def add_work_done(ended: RunFinished, turns: int, calls: Counter[str], carried: 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def resume_cut_off_answer(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:
-    """Returns the text of an answer that an earlier attempt of the run began and that reached its length limit, with
-    its continuation so far, and whether the rest is still missing. Each step of a flow has its own answer."""
-    carried, is_cut = "", False
-    for message in history:
-        is_own = message.type == "assistant" and message.run_id == context.tool_context.run_id
-        if message.metadata.get(FLOW_KEY):
-            carried, is_cut = "", False
-        elif is_own and (is_cut or message.metadata.get(CUT_OFF)):
-            parsed = parse_message(message, context.dialect, context.toolbox.specs)
-            carried += "".join(one.text for one in parsed if isinstance(one, DisplayText))
-            is_cut = bool(message.metadata.get(CUT_OFF))
-            carried = carried if is_cut else f"{carried.rstrip()}\n\n"
-    return carried, is_cut
 
 
 def build_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
@@ -236,18 +217,3 @@ def base_request(context: RunContext) -> ModelRequest:
         is_streamed=context.policy.is_streamed,
         options=context.options,
     )
-
-
-def run_finished_event(end: TurnResult, carried: str, earlier_text: str = "") -> RunFinished:
-    """Returns the terminal event of a run whose last turn ended with an answer or a question. `said` is what an earlier
-    turn wrote, which is the answer if the last one wrote nothing."""
-    text = (carried + end.text).strip()
-    if not text and end.reply is not None and not end.reply.text:
-        text = earlier_text
-    if end.reply is not None and end.reply.kind == "silence":
-        reply = end.reply
-    elif end.reply is None or not end.reply.text:
-        reply = replace(end.reply or Reply(kind="answer", text=""), text=text)
-    else:
-        reply = replace(end.reply, preface=text)
-    return RunFinished(status="completed", finish_reason=end.finish_reason, reply=reply)

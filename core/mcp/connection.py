@@ -223,10 +223,9 @@ class Connection:
                     async def note(progress: float, total: float | None, message: str | None) -> None:
                         if not limit.expired():
                             limit.reschedule(min(clock() + seconds, last_end))
-                        if context.emit is not None:
-                            share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
-                            said = clean_line(message or "", PROGRESS_CHARACTERS_MAX) or share
-                            context.emit(ActivityChanged(text=f"{self.config.name}: {said}"))
+                        share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+                        said = clean_line(message or "", PROGRESS_CHARACTERS_MAX) or share
+                        context.emit(ActivityChanged(text=f"{self.config.name}: {said}"))
 
                     result = await client.call_tool(
                         tool, sent, read_timeout_seconds=longest_call_seconds(self.config) + 1, progress_callback=note

@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,7 +27,7 @@ from core.prompt.system_prompt import RunPrompt
 from core.run.deps import RunDeps
 from core.run.recorder import Charge, RunRecorder
 from core.stores import LoadedRun, UsageEntry
-from core.tasks import Stopped, StopSwitch
+from core.tasks import StopSwitch
 from core.tools.catalogue import all_tools
 from core.tools.replies import with_refused_silence
 from core.tools.schedules import RunSchedules, build_schedule_tools
@@ -56,30 +55,23 @@ class AgentConfig:
     knowledge: RunKnowledge
 
 
-async def load_agent_config(
-    run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder, switch: StopSwitch
-) -> AgentConfig:
+async def load_agent_config(run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder) -> AgentConfig:
     """Returns the configuration of the run; a resumed run keeps the agent version that it started with.
 
     Raises RunError if the agent or that version no longer exists.
     """
     version = await deps.agents.roster.version_for(run, thread)
     recorder.set_agent(version, is_new=run.agent_version_id is None)
-    return await build_agent_config(version.definition, run, thread, deps, recorder, switch)
+    return await build_agent_config(version.definition, run, thread, deps, recorder)
 
 
 async def build_agent_config(
-    agent: AgentDefinition, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder, switch: StopSwitch
+    agent: AgentDefinition, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder
 ) -> AgentConfig:
-    """Returns the configuration of a run of the agent.
-
-    A stop request skips the slow indexing of the agent's documents; the agent loop then ends the run.
-    """
+    """Returns the configuration of a run of the agent."""
     model = agent.model or deps.defaults.model
-    with suppress(Stopped):
-        async with switch.stoppable():
-            if agent.knowledge:
-                await deps.agents.index_knowledge(agent.agent_id)
+    if agent.knowledge:
+        await deps.agents.index_knowledge(agent.agent_id)
     own_tools = deps.defaults.toolbox.filter_names(agent.tools.has)
     toolbox = limit_tools(own_tools.with_tools(await deps.agents.mcp_tools(_servers(agent))))
     options = deps.agents.roster.options_in(thread.address.channel_id, agent)

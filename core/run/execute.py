@@ -14,19 +14,26 @@ from core.context.summary import count_turns
 from core.domain.answer_links import hide_links_of_reply
 from core.domain.approval import Approval
 from core.domain.call_targets import may_hold_address
-from core.domain.errors import LeaseLost, RunError, StorageUnavailable
+from core.domain.errors import BudgetExceeded, LeaseLost, RunError, StorageUnavailable
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import LeaseCheckedPlans
 from core.domain.sources import join_sources
-from core.domain.threads import Lease, Run, Thread
+from core.domain.threads import Lease, Reply, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
-from core.flow.run_flow import RepairHistory, block_steps_of_failed_run, recover_run_result, run_flow
-from core.loop.loop import run_agent
+from core.flow.run_flow import RepairHistory, block_steps_of_failed_run, run_flow
+from core.loop.loop import STOPPED, budget_used_up, run_agent
+from core.loop.run_answer import WrittenText, messages_since_reply, recover_answer
 from core.loop.run_context import RunContext
 from core.observability import set_log_context
-from core.run.agent_config import add_knowledge_to_prompt, build_entry_pricer, build_run_context, load_agent_config
+from core.run.agent_config import (
+    AgentConfig,
+    add_knowledge_to_prompt,
+    build_entry_pricer,
+    build_run_context,
+    load_agent_config,
+)
 from core.run.deps import RunDeps
 from core.run.history_repair import RepairContext, end_open_turns, repair_history
 from core.run.input_reader import InputReader
@@ -42,7 +49,7 @@ from core.run.run_end import (
 )
 from core.run.thread_sandbox import ThreadSandbox
 from core.stores import LoadedRun, RunEnd
-from core.tasks import StopSwitch, cancel, shield, spawn
+from core.tasks import Stopped, StopSwitch, cancel, shield, spawn
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
@@ -141,7 +148,7 @@ class _Execution:
             deps.sandboxes, lease.thread_id, lease.fence, recorder, bind=recorder.bind_sandbox, metrics=deps.metrics
         )
         self._inputs = InputReader(lease, loaded.thread, deps, recorder, self._machine)
-        self._is_informed = False
+        self._setup: tuple[AgentConfig, RunContext] | None = None
         self._replies_left = 0
 
     def end_sandbox_hold(self) -> None:
@@ -184,33 +191,11 @@ class _Execution:
             await self._fail(BROKEN)
 
     async def _play_to_the_end(self, run: Run, thread: Thread) -> None:
-        config = await load_agent_config(run, thread, self._deps, self._recorder, self._switch)
-        context = build_run_context(
-            config,
-            self._loaded,
-            self._deps,
-            self._recorder,
-            sandbox=self._machine.open,
-            switch=self._switch,
-            take_steering=self._inputs.take_steering,
-            reserve=self._inputs.begin_turn,
-            chat=self._inputs.chat,
-        )
         repair_history = self._mended if self._lease.attempt > 1 else None
         history: Sequence[Message] = self._loaded.history
         while True:
             self._inputs.remember_history(history)
-            if not self._is_informed:
-                self._is_informed = True
-                read_inputs = partial(self._deps.stores.journal.read_inputs, self._lease)
-                context = await add_knowledge_to_prompt(context, config.knowledge, history, read_inputs)
-            flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
-            played = (
-                run_flow(flow, repair_history=repair_history)
-                if flow
-                else self._looped(context, history, repair_history)
-            )
-            ended = await played
+            ended = await self._play_once(run, thread, history, repair_history)
             if isinstance(ended, Approval):
                 await self._recorder.suspend_run(ended)
                 self.state = "waiting"
@@ -218,11 +203,10 @@ class _Execution:
             if ended.status == "stopped":
                 stopped = await self._deps.stores.conversations.run(self._lease.run_id)
                 await self._inputs.store_unread_inputs(until=stopped.stopped_until if stopped else None)
-            if DRAWING_TOOL in context.toolbox.tools:
-                await self._recorder.commit()
-                calls = await self._deps.stores.journal.tool_call_records(self._lease.run_id)
-                ended = attach_drawn_pictures(ended, calls)
-            ended = await self._hide_links(ended, context)
+            if ended.reply is not None and self._setup is not None:
+                _, context = self._setup
+                reply = await self._attach_pictures(ended.reply, context)
+                ended = replace(ended, reply=await self._hide_links(reply, context))
             result = build_run_result(ended, earlier_replies=self._replies_left)
             if (end := await self._recorder.finish(ended, result)) is not None:
                 self.state, self.end = ended.status, end
@@ -238,35 +222,83 @@ class _Execution:
             repair_history = None
             history = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
 
-    async def _hide_links(self, ended: RunFinished, context: RunContext) -> RunFinished:
-        """Returns the finished run with the links in its reply shown as code if users must not be able to click
-        them."""
-        reply = ended.reply
-        if reply is None or not may_hold_address(
-            "\n".join((reply.text, reply.preface, *reply.options, *reply.attachments))
-        ):
-            return ended
+    async def _play_once(
+        self, run: Run, thread: Thread, history: Sequence[Message], repair_history: RepairHistory | None
+    ) -> Ended:
+        """Runs turns until the run ends or waits for an approval. A stop request ends whatever is done at that
+        moment."""
+        try:
+            async with self._switch.stoppable():
+                config, context = self._setup = self._setup or await self._set_up(run, thread, history)
+                flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
+                if flow:
+                    return await run_flow(flow, repair_history=repair_history)
+                return await self._looped(context, history, repair_history)
+        except Stopped:
+            ended = RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
+        except BudgetExceeded as limit:
+            ended = budget_used_up(limit)
+        await add_missing_results(self._lease, run, thread, self._deps, self._recorder)
+        return ended
+
+    async def _set_up(self, run: Run, thread: Thread, history: Sequence[Message]) -> tuple[AgentConfig, RunContext]:
+        config = await load_agent_config(run, thread, self._deps, self._recorder)
+        context = build_run_context(
+            config,
+            self._loaded,
+            self._deps,
+            self._recorder,
+            sandbox=self._machine.open,
+            switch=self._switch,
+            take_steering=self._inputs.take_steering,
+            reserve=self._inputs.begin_turn,
+            chat=self._inputs.chat,
+        )
+        read_inputs = partial(self._deps.stores.journal.read_inputs, self._lease)
+        return config, await add_knowledge_to_prompt(context, config.knowledge, history, read_inputs)
+
+    async def _attach_pictures(self, reply: Reply, context: RunContext) -> Reply:
+        """Returns the reply with the pictures that the run has drawn since its newest reply."""
+        if DRAWING_TOOL not in context.toolbox.tools:
+            return reply
+        await self._recorder.commit()
+        run_id, stores = self._lease.run_id, self._deps.stores
+        calls = [call for call in await stores.journal.tool_call_records(run_id) if call.name == DRAWING_TOOL]
+        messages = await stores.conversations.messages(self._lease.thread_id) if calls else ()
+        own_ids = {message.message_id for message in messages_since_reply(messages, run_id)}
+        return attach_drawn_pictures(reply, [call for call in calls if call.assistant_message_id in own_ids])
+
+    async def _hide_links(self, reply: Reply, context: RunContext) -> Reply:
+        """Returns the reply with its links shown as code if users must not be able to click them."""
+        if not may_hold_address("\n".join((reply.text, reply.preface, *reply.options, *reply.attachments))):
+            return reply
         await self._recorder.commit()
         recent = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
         sources = join_sources([context.toolbox.sources(), *map(sources_of_message, recent)])
         if not sources.outside:
-            return ended
+            return reply
         sent = [format_for_model(message, is_native=context.dialect.name == "native") for message in recent]
-        return replace(ended, reply=hide_links_of_reply(reply, build_link_rule(sent, sources)))
+        return hide_links_of_reply(reply, build_link_rule(sent, sources))
 
     async def _looped(
         self, context: RunContext, history: Sequence[Message], repair_history: RepairHistory | None
     ) -> Ended:
         """Runs turns until the agent is done, after recovering the turns and the result of an earlier attempt."""
+        written = WrittenText()
         if repair_history:
-            ended = await repair_history(context) or await recover_run_result(self._lease, self._deps, context)
+            if approval := await repair_history(context):
+                return approval
+            stores, run_id, thread_id = self._deps.stores, self._lease.run_id, self._lease.thread_id
+            calls = partial(stores.journal.tool_call_records, run_id)
+            written, ended = await recover_answer(await stores.conversations.messages(thread_id), calls, context)
             if ended is not None:
                 return ended
-            history = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
+            history = await stores.conversations.recent_messages(thread_id)
         turns_done = count_turns(history, self._lease.run_id)
-        return await run_agent(history, context, turns_done=turns_done)
+        written = replace(written, is_answered=self._replies_left > 0)
+        return await run_agent(history, context, turns_done=turns_done, written=written)
 
-    async def _mended(self, context: RunContext) -> Ended | None:
+    async def _mended(self, context: RunContext) -> Approval | None:
         history = await self._deps.stores.conversations.llm_messages(self._lease.thread_id)
         repair = RepairContext(
             dialect=context.dialect,
@@ -280,7 +312,7 @@ class _Execution:
             history, await self._deps.stores.journal.tool_call_records(self._lease.run_id), repair
         )
         await self._recorder.commit()
-        return mended.ended
+        return mended.approval
 
     async def _fail(self, public_message: str) -> None:
         """Ends the run as failed.

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from core.context.message_text import sources_of_message
-from core.dialects.dialect import CallComplete, Dialect, parse_message, visible_text
+from core.dialects.dialect import CallComplete, Dialect, parse_message
 from core.domain.approval import EXPIRED, Approval, Cause, is_one_by_one, needs_question, refusal_reason
 from core.domain.errors import ApprovalExpired, ToolError
-from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
+from core.domain.events import MessageAdded, RunEvent, ToolStarted, TurnFinished, TurnStarted
 from core.domain.messages import REASONING_KEY, Message, ToolCall
 from core.domain.network import hosts_opened_by
 from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, join_sources, parse_sources
-from core.domain.threads import Ask, Reply, ToolCallRecord
+from core.domain.threads import Ask, ToolCallRecord
 from core.loop.calls import (
     CAUSE_KEY,
     ENDING_TOOLS,
@@ -25,6 +25,7 @@ from core.loop.calls import (
     must_be_seen_by_model,
     record_outcome,
     result_message,
+    stored_reply,
     tool_finished_event,
     turn_message,
 )
@@ -39,13 +40,10 @@ NEVER_STARTED = "Not run: the run was interrupted before it could start. Call it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairedHistory:
-    """The messages that the repair added, and how the run ended.
-
-    `ended` is the run's end, the approval that the run now waits for, or None if the run continues.
-    """
+    """The messages that the repair added, and the approval that the run now waits for, if any."""
 
     messages: tuple[Message, ...] = ()
-    ended: RunFinished | Approval | None = None
+    approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,6 @@ async def repair_history(
                 repair.context.opened_hosts.update(hosts_opened_by(_prepare(record, repair).reach))
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
-    reply: Reply | None = None
     sources = join_sources([repair.toolbox.sources(), *map(sources_of_message, history)])
     repair = replace(repair, sources=sources)
     for assistant_id, group in _unanswered(history, records).items():
@@ -116,7 +113,7 @@ async def repair_history(
             asked = unasked[:1] if is_one_by_one(repair.answer, turn_id) else unasked
             to_approve = tuple(_prepare(record, repair).to_approve(record.index) for record in asked)
             repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
-            return RepairedHistory(messages=tuple(added), ended=Approval(turn_id=turn_id, calls=to_approve))
+            return RepairedHistory(messages=tuple(added), approval=Approval(turn_id=turn_id, calls=to_approve))
         never = _unrecorded_calls(assistant, group, repair)
         outcomes += [failed_outcome(call, NEVER_STARTED) for call in never]
         for index, outcome in enumerate(outcomes):
@@ -124,17 +121,10 @@ async def repair_history(
             repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             repair.run_log.emit(MessageAdded(message=message))
             added.append(message)
-        ended_by = next((outcome.reply for outcome in outcomes if outcome.reply), None)
-        if ended_by is not None and reply is None:
-            said = visible_text(assistant, repair.dialect, repair.toolbox.specs)
-            reply = replace(ended_by, preface=said)
         repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     if repair.answer is not None and repair.answer.state == "expired":
         raise ApprovalExpired(EXPIRED)
-    if reply is None:
-        return RepairedHistory(messages=tuple(added))
-    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
-    return RepairedHistory(messages=tuple(added), ended=ended)
+    return RepairedHistory(messages=tuple(added))
 
 
 def _unrecorded_calls(assistant: Message, records: Sequence[ToolCallRecord], repair: RepairContext) -> list[ToolCall]:
@@ -202,11 +192,14 @@ def _unanswered(history: Sequence[Message], records: Sequence[ToolCallRecord]) -
 
 async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repair: RepairContext) -> CallOutcome:
     call = _call_of(record)
-    is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
-    if record.result is not None and is_over:
-        outcome = "completed" if record.result.get("success") else "failed"
-        sources = parse_sources(record.metadata.get(SOURCES_KEY))
-        return CallOutcome(call=call, outcome=outcome, result=record.result, sources=sources)
+    if record.result is not None:
+        return CallOutcome(
+            call=call,
+            outcome="completed" if record.result.get("success") else "failed",
+            result=record.result,
+            reply=stored_reply(record),
+            sources=parse_sources(record.metadata.get(SOURCES_KEY)),
+        )
     if record.name in ENDING_TOOLS and any(map(must_be_seen_by_model, earlier)):
         return failed_outcome(call, NOT_THE_END)
     if not repair.runs_calls:

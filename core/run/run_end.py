@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core.domain.errors import RunError, SandboxUnavailable
-from core.domain.events import RunFailed, RunFinished, Terminal
+from core.domain.events import RunFailed, Terminal
 from core.domain.json import JsonObject, json_fields
 from core.domain.threads import Lease, Reply, Run, Thread, ToolCallRecord
 from core.ports import Sandbox
@@ -45,16 +45,13 @@ def turn_question_into_answer(reply: Reply) -> Reply:
     return replace(reply, kind="answer", text=text, preface="", options=())
 
 
-def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
-    """Returns the finished run with every generated image attached to its reply, whether or not the model named it."""
-    reply = ended.reply
-    if reply is None:
-        return ended
+def attach_drawn_pictures(reply: Reply, calls: Sequence[ToolCallRecord]) -> Reply:
+    """Returns the reply with every image attached that the calls generated, whether or not the model named it."""
     named = {path.removeprefix("/workspace/") for path in reply.attachments}
     outputs = (json_fields((call.result or {}).get("output")) for call in calls if call.name == DRAWING_TOOL)
     paths = (str(output.get("file_path") or "") for output in outputs)
     drawn = dict.fromkeys(path for path in paths if path and path not in named)
-    return replace(ended, reply=replace(reply, attachments=(*reply.attachments, *drawn)))
+    return replace(reply, attachments=(*reply.attachments, *drawn))
 
 
 def build_delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDraft, ...]:

@@ -47,7 +47,7 @@ async def run_planning(params: PlanningParams, context: ToolContext) -> str:
     if params.command == "delete":
         return f"The plan {params.plan_id} is deleted."
     plan = plans.require_plan(after, params.plan_id)
-    if plan.is_active and params.command != "get" and context.emit is not None:
+    if plan.is_active and params.command != "get":
         context.emit(plans.build_checklist(plan))
     return plans.format_plan(plan)
 

@@ -106,8 +106,7 @@ async def _watch_command(
         # colours may have hidden the text from the sandbox
         if glance.exit_code is not None or glance.is_found or (until and until in glance.output):
             break
-        if context.emit is not None:
-            context.emit(ToolProgressed(line=glance.output.rstrip().rpartition("\n")[2]))
+        context.emit(ToolProgressed(line=glance.output.rstrip().rpartition("\n")[2]))
         if hears_people and await context.has_unread():
             break
     return await shell.check(session)

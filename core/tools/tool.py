@@ -124,7 +124,7 @@ class ToolContext:
     thread_id: str
     run_id: str
     plans: PlanStore | None = None
-    emit: Callable[[AgentEvent], None] | None = None
+    emit: Callable[[AgentEvent], None] = lambda _event: None
     sandbox: Callable[[], Awaitable[Sandbox]]
     links: ThreadLinks = ThreadLinks()
     messages: ThreadMessages | None = None

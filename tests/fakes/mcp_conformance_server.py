@@ -21,7 +21,6 @@ async def fail(_params: Nothing, _context: ToolContext) -> str:
 
 
 async def work(_params: Nothing, context: ToolContext) -> str:
-    assert context.emit is not None
     for step in range(3):
         context.emit(ActivityChanged(text=f"step {step}"))
         await asyncio.sleep(0.05)

@@ -12,6 +12,7 @@ from core.domain.events import AgentEvent, MessageAdded, RunFinished, ToolStarte
 from core.domain.messages import Message
 from core.domain.threads import ToolCallRecord
 from core.loop.loop import run_agent
+from core.loop.run_answer import recover_answer
 from core.loop.run_context import LoopPolicy, RunContext, TurnStart
 from core.ports import ModelDelta, ModelRequest, Sandbox
 from core.prompt.system_prompt import RunPrompt
@@ -82,7 +83,12 @@ class MemoryRun:
 
     async def start(self, text: str, *, turns_done: int = 0) -> RunFinished | Approval:
         first = replace(user_message(text), run_id=self.run_id)
-        return await run_agent([*self.history, first], self.context(), turns_done=turns_done)
+        history, context = [*self.history, first], self.context()
+        written, _ = await recover_answer(history, self._calls, context)
+        return await run_agent(history, context, turns_done=turns_done, written=written)
+
+    async def _calls(self) -> list[ToolCallRecord]:
+        return [*self.log.records.values()]
 
     def context(self) -> RunContext:
         return RunContext(

@@ -134,8 +134,6 @@ def page_output(
 
 async def announce_element(context: ToolContext, doing: str, index: int) -> None:
     """Shows in the status message which element of the page the browser is about to use."""
-    if context.emit is None:
-        return
     with suppress(ToolError, RunError):
         browser = (await context.sandbox()).browser
         seen = await browser.act("name", {"index": index}, timeout_seconds=NAME_SECONDS)

@@ -18,7 +18,6 @@ from core.run import agent_config
 from core.run.agent_config import describe_budget_left, load_agent_config
 from core.run.execute import execute
 from core.run.recorder import RunRecorder
-from core.tasks import StopSwitch
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
@@ -222,7 +221,7 @@ async def test_each_question_about_a_document_is_within_the_budget(world: World)
     assert lease is not None
     assert loaded is not None
     recorder = RunRecorder(lease, world.deps.stores.journal, world.deps.messaging.bus)
-    config = await load_agent_config(loaded.run, loaded.thread, world.deps, recorder, StopSwitch())
+    config = await load_agent_config(loaded.run, loaded.thread, world.deps, recorder)
     ask_document = config.knowledge.ask
     assert ask_document is not None
     for _ in range(2):

@@ -69,7 +69,6 @@ async def test_a_drawing_goes_to_people_with_an_answer_that_does_not_name_it(stu
 async def test_a_drawing_that_the_reply_names_goes_once(studio: World) -> None:
     path = "images/picture_1.png"
     reply = Reply(kind="answer", text="x", attachments=(f"/workspace/{path}", "other.txt"))
-    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     record = ToolCallRecord(
         run_id="r",
         turn_id="t",
@@ -81,9 +80,9 @@ async def test_a_drawing_that_the_reply_names_goes_once(studio: World) -> None:
         assistant_message_id="a",
         result={"success": True, "output": {"file_path": path}, "error": None},
     )
-    assert attach_drawn_pictures(ended, [record, record]) == ended
+    assert attach_drawn_pictures(reply, [record, record]) == reply
     failed = replace(record, result={"success": False, "output": None, "error": "no"})
-    assert attach_drawn_pictures(ended, [failed, replace(record, result=None)]) == ended
+    assert attach_drawn_pictures(reply, [failed, replace(record, result=None)]) == reply
 
 
 async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(studio: World) -> None:

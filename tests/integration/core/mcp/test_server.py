@@ -169,7 +169,6 @@ async def test_progress_is_reported_with_the_activity_and_the_time(
             is_enough.set()
 
     async def work(_params: Nothing, context: ToolContext) -> str:
-        assert context.emit is not None
         context.emit(ActivityChanged(text="Starting a sandbox"))
         await is_enough.wait()
         return "done"

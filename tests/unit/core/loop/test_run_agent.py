@@ -93,7 +93,7 @@ async def test_a_cut_off_answer_that_goes_on_with_calls_is_whole_in_every_attemp
     resumed.history = tuple(run.log.messages[:-1])
     assert finished(await resumed.start("go on")).reply == end.reply
 
-    flow = replace(user_message("The next step."), metadata={FLOW_KEY: {"phase": "step"}})
+    flow = replace(user_message("The next step."), run_id="run", metadata={FLOW_KEY: {"phase": "step"}})
     after = MemoryRun(StreamedModel([text("Sent.")]), history=(*resumed.history, flow))
     assert require(finished(await after.start("go on")).reply).text == "Sent."
 

@@ -22,12 +22,12 @@ from core.domain.approval import (
 )
 from core.domain.call_consent import Reach
 from core.domain.errors import ApprovalExpired
-from core.domain.events import AgentEvent, Cursor, RunEvent, RunFinished, ToolFinished, TurnFinished, TurnStarted
+from core.domain.events import AgentEvent, Cursor, RunEvent, ToolFinished, TurnFinished, TurnStarted
 from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, Message, ToolCall
 from core.domain.sources import SOURCES_KEY, dump_sources, parse_sources, sources_read_now
-from core.domain.threads import Ask, Person, ToolCallRecord
-from core.loop.calls import CAUSE_KEY, NOT_THE_END
+from core.domain.threads import Ask, Person, Reply, ToolCallRecord
+from core.loop.calls import CAUSE_KEY, REPLY_KEY, stored_reply
 from core.run.history_repair import (
     INTERRUPTED,
     NEVER_STARTED,
@@ -39,7 +39,6 @@ from core.run.history_repair import (
 from core.tools.replies import complete
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet, prepare_call
 from tests.fakes.memory_run import MemoryRunLog
-from tests.support.narrow import require
 
 
 def begun(turn_id: str) -> TurnStarted:
@@ -178,7 +177,7 @@ async def test_a_call_has_one_result(
 ) -> None:
     repair = Repair(**settings)
     mended = await repair.play(record(call, state, metadata={SOURCES_KEY: FETCHED}, **changes))
-    assert mended.ended is None
+    assert mended.approval is None
     *images, lost, result = mended.messages
     assert lost.message_id == "said"
     assert str(lost.content).count(call) == 1
@@ -207,7 +206,7 @@ async def test_people_are_asked_about_what_nobody_has_asked_yet_and_the_others_h
     cause = Cause(because="a page", unnamed=("b.example",))
     waits = record("send", "awaiting", 2, metadata={CAUSE_KEY: cause.dump()})
     mended = await repair.play(record("send", "awaiting"), record("write", index=1), waits)
-    question = mended.ended
+    question = mended.approval
     assert isinstance(question, Approval)
     is_one_by_one = answer is not None and answer.answer == ONE_BY_ONE
     assert question.calls == (to_approve(0), replace(to_approve(2), cause=cause))[: 1 if is_one_by_one else 2]
@@ -229,25 +228,17 @@ async def test_an_approval_that_expired_ends_the_run_after_the_repair() -> None:
     assert NOBODY_APPROVED in repair.results[0]
 
 
-@pytest.mark.parametrize(("first", "reply"), [(DONE, "I wrote.\n\nReady."), (BROKEN, None)])
-async def test_a_call_that_ends_the_run_ends_it_if_those_before_it_went_well(
-    first: JsonObject, reply: str | None
-) -> None:
+async def test_a_stored_result_is_not_made_again_and_its_reply_stays() -> None:
     calls = [ToolCall(name=name, arguments={}, call_id=f"c{at}") for at, name in enumerate(("write", "complete"))]
     said = assistant(NativeDialect().assistant_content("I wrote.", calls))
     repair = Repair(
         history=[assistant({"content": "x"}, message_id="1"), assistant({"content": "x"}, "other", "2"), said]
     )
-    end = record("complete", "finished", 1, result=DONE, arguments={"text": "Ready."})
-    mended = await repair.play(record("write", "finished", result=first), end)
-    assert (NOT_THE_END in repair.results[1]) is (reply is None)
+    end = record("complete", "finished", 1, result=DONE, metadata={REPLY_KEY: {"kind": "answer", "text": "Ready."}})
+    mended = await repair.play(record("write", "finished", result=BROKEN), end)
     assert repair.log.events[0] == TurnStarted(turn_id="turn", number=2)
     assert [message.type for message in mended.messages] == ["tool", "tool"]
-    if reply is None:
-        assert mended.ended is None
-    else:
-        assert isinstance(mended.ended, RunFinished)
-        assert (mended.ended.status, require(mended.ended.reply).whole_text) == ("completed", reply)
+    assert stored_reply(repair.log.records["turn", "c1"]) == Reply(kind="answer", text="Ready.")
 
 
 @pytest.mark.parametrize(

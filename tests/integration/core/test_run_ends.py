@@ -1,0 +1,174 @@
+"""How a run ends: with one answer, in every attempt and however often it is answered, and at once when stopped."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.domain.budget import Budget, Limit
+from core.domain.call_consent import STAYS
+from core.domain.errors import StorageUnavailable
+from core.domain.events import RunFinished
+from core.domain.threads import Reply
+from core.knowledge.ports import Scope
+from core.loop.run_context import LoopPolicy
+from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
+from core.run.execute import execute
+from core.stores import RunEnd
+from core.tools.tool import Tool, ToolContext, ToolOutput
+from storage.sql.stores.run_journal import SqlRunJournal
+from tests.fakes.streamed_model import calls, ended, text
+from tests.integration.core.conftest import EchoParams, World
+from tests.integration.core.conftest import world as world
+from tests.integration.core.test_approval import guarded
+from tests.support.narrow import require
+from tests.support.waiting import until
+
+LONG = ("PART-ONE, ", "PART-TWO.")
+SILENCE = [text("")] * 3
+COMPLETE = calls(("complete", "{}"))
+DRAWN = calls(("image_edit_or_generate", '{"text": "a cat"}'))
+
+
+async def draw(_params: EchoParams, _context: ToolContext) -> ToolOutput:
+    return ToolOutput(output={"file_path": "cat.png"})
+
+
+async def order(_params: EchoParams, _context: ToolContext) -> ToolOutput:
+    return ToolOutput(output="People are asked.", is_success=False, reply=Reply(kind="ask", text="Which size?"))
+
+
+def with_tool(world: World, name: str, run: Any) -> None:
+    tool = Tool(name=name, effect="acts", reach=STAYS, params=EchoParams, run=run, title=lambda _params: name)
+    world.with_deps(toolbox=world.deps.defaults.toolbox.with_tools([tool]))
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "after", "turns_max", "left"),
+    [
+        ([text(LONG[0], finish="length")], LONG[1], [text("Second.")], 9, ["PART-ONE, PART-TWO.", "Second."]),
+        ([], "First.", [text("Second.")], 9, ["First.", "Second."]),
+        ([], "First.", [calls(("complete", '{"text": "Second."}'))], 9, ["First.", "Second."]),
+        ([], "First.", [COMPLETE], 9, ["First."]),
+        ([], "First.", SILENCE, 9, ["First."]),
+        ([text(LONG[0], finish="length")], LONG[1], [], 2, ["PART-ONE, PART-TWO."]),
+        ([DRAWN], "Your cat.", [text("Welcome.")], 9, ["Your cat.", "cat.png", "Welcome."]),
+    ],
+)
+async def test_a_message_that_comes_while_the_answer_is_written_does_not_repeat_it(
+    world: World, before: list[Any], answer: str, after: list[Any], turns_max: int, left: list[str]
+) -> None:
+    with_tool(world, "image_edit_or_generate", draw)
+    world.with_deps(policy=LoopPolicy(turns_max=turns_max))
+    is_read = asyncio.Event()
+    world.model.turns = [*before, [TextDelta(text=answer), is_read, ended()], *after]
+    run_id, running = await world.begin("go")
+    await until(lambda: len(world.model.requests) == len(before) + 1)
+    await world.say("thanks!", message_ref="2")
+    is_read.set()
+    await running
+    assert [body.get("text") or body.get("path") for _, body in await world.left(run_id)] == left
+    assert (await world.read_run(run_id)).status == "completed"
+
+
+class Fails(SqlRunJournal):
+    """The database is away for a moment when the end of a run is stored."""
+
+    has_failed = False
+
+    async def finish(self, *arguments: Any, **options: Any) -> RunEnd | None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise StorageUnavailable("gone for a moment")
+        return await super().finish(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("turns", "reply"),
+    [
+        ([text(LONG[0], finish="length"), text(LONG[1] + " See https://example.com/a")],
+         "PART-ONE, PART-TWO. See https://example.com/a"),
+        ([calls(("echo", '{"text": "a"}'), said="The report: https://example.com/r"), COMPLETE],
+         "The report: https://example.com/r"),
+        ([text(LONG[0], finish="length"), text(LONG[1], finish="length"), *SILENCE], "PART-ONE, PART-TWO."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_well", [True, False])
+async def test_the_whole_answer_is_left_in_every_attempt(
+    world: World, turns: Sequence[Any], reply: str, *, is_well: bool
+) -> None:
+    if not is_well:
+        world.with_deps(journal=Fails(world.database))
+    world.model.turns = [*turns, *SILENCE]
+    run_id = await world.run("go")
+    if not is_well:
+        assert await world.replies(run_id) == []
+        await execute(run_id, world.deps)
+    assert await world.replies(run_id) == [reply]
+
+
+async def test_a_question_beside_a_call_that_needs_approval_is_asked_after_it(world: World) -> None:
+    guarded(world)
+    with_tool(world, "order", order)
+    world.model.turns = [calls(("order", '{"text": "soup"}'), ("echo", '{"text": "a"}'))]
+    run_id = await world.run("order soup and say a")
+    assert (await world.read_run(run_id)).status == "waiting"
+    assert await world.run("approve once") == run_id
+    assert world.bench.said == ["a"]
+    assert require((await world.read_end(run_id)).reply).text == "Which size?"
+
+
+async def test_a_stop_ends_the_calls_that_people_have_approved(world: World) -> None:
+    tools = world.deps.defaults.toolbox
+    mail = replace(tools.tools["wait"], name="mail", needs_approval=lambda _params: "Send a mail")
+    world.with_deps(toolbox=tools.with_tools([mail]))
+    world.model.turns = [calls(*(("mail", f'{{"text": "mail {n}"}}') for n in range(3))), text("Sent.")]
+    run_id = await world.run("send three mails")
+    assert await world.say("approve all") == run_id
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await world.bench.until_started("mail 0")
+    await world.stop(run_id)
+    await running
+    assert (await world.read_run(run_id)).status == "stopped"
+    assert not world.bench.has_started("mail 1").is_set()
+    results = [result["success"] for result in await world.tool_results(run_id)]
+    assert results == [False, False, False]
+
+
+async def know_much(world: World, run_id: str) -> None:
+    """Adds a document that is too long for the prompt, so that the model is asked for keywords."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield "\n\n".join(f"Rabbits eat the carrots in garden number {n}." for n in range(1200)).encode()
+
+    thread_id = (await world.read_run(run_id)).thread_id
+    await world.deps.stores.knowledge_base.add(Scope("thread", thread_id), "garden.md", pieces())
+
+
+async def test_a_stop_ends_the_search_of_documents(world: World) -> None:
+    is_asked = asyncio.Event()
+
+    async def hang(_request: ModelRequest) -> AsyncIterator[ModelDelta]:
+        is_asked.set()
+        yield ModelRetried(text="The model does not answer: attempt 2")
+        await asyncio.Event().wait()
+
+    run_id = await world.say("zzz?")
+    await know_much(world, run_id)
+    world.with_deps(ask_model=hang)
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await is_asked.wait()
+    await world.stop(run_id)
+    await running
+    assert (await world.read_run(run_id)).status == "stopped"
+
+
+async def test_a_budget_that_is_used_up_before_documents_are_searched_is_no_failure(world: World) -> None:
+    world.model.turns = [text("first")]
+    await know_much(world, await world.run("hello"))
+    world.with_deps(budget=Budget(person=Limit(tokens=1)))
+    end = (await world.events(await world.run("zzz?")))[-1]
+    assert isinstance(end, RunFinished)
+    assert end.finish_reason == "budget"
