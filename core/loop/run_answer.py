@@ -22,8 +22,8 @@ class WrittenText:
     """What the turns since the newest reply have written for users.
 
     `carried` is the text of answers that reached their length limit, with what continued them. `is_cut` is true while
-    the rest is missing. `newest` is the newest text that is not empty. `is_answered` is true if the run has left a reply
-    before."""
+    the rest is missing. `newest` is the newest text that is not empty. `is_answered` is true if the run has left a
+    reply before."""
 
     carried: str = ""
     is_cut: bool = False

@@ -198,9 +198,10 @@ class RunBudget:
 
 
 def describe_budget_left(limit_usd: float, spent_usd: float) -> str:
-    """Returns a sentence about what is left of a run's budget, in tenths, so that it changes at most ten times."""
-    tenths = math.ceil(10 * max(0.0, limit_usd - spent_usd) / limit_usd) if limit_usd > 0 else 0
-    left = f"At most {10 * tenths}% of it are left." if tenths < 10 else "All of it is left."
+    """Returns a sentence about what is left of a run's budget, in tenths, so that it changes at most ten times. The
+    limit is above 0, because a run with a budget of 0 makes no call."""
+    tenths = math.ceil(10 * max(0.0, limit_usd - spent_usd) / limit_usd)
+    left = f"At most {10 * tenths}% of it is left." if tenths < 10 else "All of it is left."
     return f"The run may cost {limit_usd:.2f} US dollars. {left}"
 
 

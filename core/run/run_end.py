@@ -54,7 +54,7 @@ def attach_drawn_pictures(reply: Reply, calls: Sequence[ToolCallRecord]) -> Repl
     return replace(reply, attachments=(*reply.attachments, *drawn))
 
 
-def build_delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDraft, ...]:
+def build_delivery_drafts(reply: Reply, earlier_replies: int) -> tuple[DeliveryDraft, ...]:
     """Returns the deliveries of the reply's text and one for each attached file. Attached links are added to the text.
     `earlier_replies` is the number of replies that the run has already left."""
     start = earlier_replies * REPLY_ORDINALS

@@ -95,8 +95,8 @@ def test_a_model_is_told_of_its_budget_in_tenths() -> None:
     told = [describe_budget_left(2.0, cents / 100) for cents in range(250)]
     assert len(set(told)) == 11
     assert told[0] == "The run may cost 2.00 US dollars. All of it is left."
-    assert told[100].endswith("At most 50% of it are left.")
-    assert told[-1].endswith("At most 0% of it are left.")
+    assert told[100].endswith("At most 50% of it is left.")
+    assert told[-1].endswith("At most 0% of it is left.")
 
 
 def test_the_day_begins_at_midnight_utc() -> None:

@@ -25,20 +25,20 @@ async def ended_with(name: str, arguments: str, said: str) -> Reply:
 
 async def test_what_is_written_beside_complete_stands_before_the_reply() -> None:
     reply = await ended_with("complete", '{"text": "Done, see above."}', FINDINGS)
-    (answer,) = build_delivery_drafts(reply)
+    (answer,) = build_delivery_drafts(reply, 0)
     assert answer.body == {"text": f"{FINDINGS}\n\nDone, see above."}
 
 
 async def test_facts_and_a_short_question_are_one_message() -> None:
     reply = await ended_with("ask", '{"text": "Which colour?", "options": ["red"]}', "Two fit.")
-    (question,) = build_delivery_drafts(reply)
+    (question,) = build_delivery_drafts(reply, 0)
     assert question.body == {"text": "Two fit.\n\nWhich colour?", "options": ["red"]}
 
 
 async def test_a_long_text_beside_a_question_is_a_message_of_its_own() -> None:
     long = "word " * QUESTION_CHARACTERS_MAX
     reply = await ended_with("ask", '{"text": "Which colour?"}', long)
-    answer, question = build_delivery_drafts(reply)
+    answer, question = build_delivery_drafts(reply, 0)
     assert (answer.slot, answer.body["text"]) == ("answer", long.strip())
     assert (question.slot, question.body["text"]) == ("ask", "Which colour?")
 
@@ -47,7 +47,7 @@ async def test_attached_addresses_are_added_to_the_text() -> None:
     reply = await ended_with(
         "complete", '{"text": "Done.", "attachments": "HTTPS://a.example/x, https://b.example/"}', ""
     )
-    (answer,) = build_delivery_drafts(reply)
+    (answer,) = build_delivery_drafts(reply, 0)
     assert answer.body == {"text": "Done.\nHTTPS://a.example/x\nhttps://b.example/"}
 
 
