@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -31,7 +32,7 @@ from core.domain.events import ActivityChanged
 from core.domain.json import JsonObject, json_fields
 from core.failpoints import Failpoint
 from core.mcp.arguments import ANSWERS
-from core.mcp.elicitation import RunningCall, answer_elicitation, find_asked_questions, question_output
+from core.mcp.elicitation import RunningCall, add_questions, answer_elicitation, find_asked_questions
 from core.mcp.http_client import HTTP_REFUSED, SESSION_FORGOTTEN
 from core.mcp.oauth import Authorize
 from core.mcp.refused_tools import TOOLS_MAX
@@ -57,6 +58,9 @@ LISTED_MAX = 2_000
 LIST_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
 PROGRESS_CHARACTERS_MAX = 120
+_CURRENT_CALL: ContextVar[RunningCall | None] = ContextVar("mcp_call", default=None)
+"""The call whose own stream or result a message of the server came with. The SDK hands the context of a call on to what
+handles such a message."""
 
 
 class ServerUnreachable(Exception):
@@ -95,6 +99,8 @@ class Connection:
     _is_forgotten: bool = False
     _running: list[RunningCall] = field(default_factory=list[RunningCall])
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _one_call: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _runs_one_call: bool = False
     _ours: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -122,7 +128,7 @@ class Connection:
     async def _own(self, host_environment: Mapping[str, str], ready: asyncio.Future[Client]) -> None:
         async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
             del context
-            return answer_elicitation(params, self._running)
+            return self._answer_elicitation(params)
 
         try:
             async with (
@@ -185,7 +191,6 @@ class Connection:
 
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         """Calls a tool. Raises ServerUnreachable (the tool was not called), CallLost or CallFailed."""
-        client = self._reached()
         answers = arguments.get(ANSWERS)
         running = RunningCall(
             context.thread_id,
@@ -194,19 +199,23 @@ class Connection:
             answers if isinstance(answers, dict) else None,
             await find_asked_questions(context) if isinstance(answers, dict) else frozenset(),
         )
-        self._running.append(running)
-        self._idle.clear()
-        try:
-            output = await self._call(client, tool, arguments, context)
-        except CallFailed as error:
-            if not running.questions:
-                raise
-            output = ToolOutput(output=f"the error {error}", is_success=False)
-        finally:
-            self._running.remove(running)
-            if not self._running:
-                self._idle.set()
-        return question_output(running, output) if running.questions else output
+        async with self._one_call if self._runs_one_call else nullcontext():
+            client = self._reached()
+            self._running.append(running)
+            self._idle.clear()
+            token = _CURRENT_CALL.set(running)
+            try:
+                output = await self._call(client, tool, arguments, context)
+            except CallFailed as error:
+                if not (running.questions or running.may_have_asked):
+                    raise
+                output = ToolOutput(output=f"the error {error}", is_success=False)
+            finally:
+                _CURRENT_CALL.reset(token)
+                self._running.remove(running)
+                if not self._running:
+                    self._idle.set()
+        return add_questions(running, output)
 
     async def _call(self, client: Client, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         seconds = self.config.call_timeout_seconds
@@ -253,6 +262,19 @@ class Connection:
             raise CallLost(explain_error(error)) from error
         return await convert_result(result, server=self.config.name, tool=tool, context=context)
 
+    def _answer_elicitation(self, params: ElicitRequestParams) -> ElicitResult:
+        """Answers a question of the server. A question that came with no call's own stream, as over stdio and SSE, is
+        known to belong to a call only if no other one runs, so later calls run one at a time."""
+        call = _CURRENT_CALL.get()
+        if call is None:
+            self._runs_one_call = True
+            if len(self._running) != 1:
+                for running in self._running:
+                    running.may_have_asked = True
+                return ElicitResult(action="cancel")
+            call = self._running[0]
+        return answer_elicitation(params, call)
+
     def _is_end(self, error: MCPError) -> bool:
         """Returns whether the error means that the connection ended. Many servers use the same code for errors of their
         own."""
@@ -267,8 +289,9 @@ class Connection:
     async def close_when_idle(self) -> None:
         """Closes the connection once the calls that wait for an answer have ended."""
         try:
-            if self._running:
-                await wait_for_first(self._idle, self._ended)
+            async with self._one_call:
+                if self._running:
+                    await wait_for_first(self._idle, self._ended)
         finally:
             await self.close()
 

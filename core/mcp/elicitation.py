@@ -2,12 +2,12 @@
 
 Users may answer hours later, so a call does not wait for them: the question ends the run as an `ask`, the server is
 told that it was cancelled, and the model calls the tool again with the answers. Answers are passed on only if the same
-question was asked in an earlier run of the thread, because a model must not answer for users."""
+question was asked in an earlier run of the thread, because a model must not answer for users. One connection serves the
+calls of all threads, so a question is posted only if it is certain which call it belongs to."""
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -23,12 +23,17 @@ from core.tools.tool import ToolContext, ToolOutput
 QUESTION_CHARACTERS_MAX = 2_000
 FIELDS_MAX = 20
 _MARK = re.compile(r"\[question ([0-9a-f]{16})\]")
+_NOBODY_ASKED = (
+    "[While this call and others ran, the server asked people a question and was told that nobody answered. Nobody has "
+    "seen it. If this result lacks their answer, call the tool again.]"
+)
 
 
 @dataclass(slots=True)
 class RunningCall:
     """A call that waits for its result. `answers` are those of users. `asked` are the digests of the questions that
-    were asked in earlier runs of the thread. `questions` are those that the server asks during this call, by digest."""
+    were asked in earlier runs of the thread. `questions` are those that the server asks during this call, by digest.
+    `may_have_asked`: the server asked a question that belongs to this call or to another one."""
 
     thread_id: str
     server: str
@@ -36,6 +41,7 @@ class RunningCall:
     answers: JsonObject | None
     asked: frozenset[str]
     questions: dict[str, str] = field(default_factory=dict[str, str])
+    may_have_asked: bool = False
 
 
 async def find_asked_questions(context: ToolContext) -> frozenset[str]:
@@ -47,33 +53,36 @@ async def find_asked_questions(context: ToolContext) -> frozenset[str]:
     return frozenset(found for one in earlier for found in _MARK.findall(json.dumps(one.content)))
 
 
-def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCall]) -> ElicitResult:
-    """Returns the answers of users, or cancels and notes the question on every call that may have caused it."""
+def answer_elicitation(params: ElicitRequestParams, call: RunningCall) -> ElicitResult:
+    """Returns the answers of users, or cancels and notes the question on the call that it belongs to."""
     schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
     question = _question(params)
-    for call in running:
-        # the thread's id is random and unknown outside, so that no page or server can write the mark of a question
-        marked = json.dumps([call.thread_id, call.server, call.tool, question])
-        digest = hashlib.sha256(marked.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        if len(running) == 1 and schema is not None and digest in call.asked and call.answers is not None:
-            properties = cast(JsonObject, schema).get("properties")
-            content: JsonObject = {}
-            for name, one in (properties if isinstance(properties, dict) else {}).items():
-                if name in call.answers:
-                    content[name] = call.answers[name]
-                elif isinstance(one, dict) and "default" in one:
-                    content[name] = one["default"]
-            problems = find_problems(cast(JsonObject, schema), content)
-            if not problems:
-                return ElicitResult.model_validate({"action": "accept", "content": content})
-            question = f"{question}\n\nThe answers do not fit: {'; '.join(problems)}"
-        call.questions[digest] = question
+    # the thread's id is random and unknown outside, so that no page or server can write the mark of a question
+    marked = json.dumps([call.thread_id, call.server, call.tool, question])
+    digest = hashlib.sha256(marked.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    if schema is not None and digest in call.asked and call.answers is not None:
+        properties = cast(JsonObject, schema).get("properties")
+        content: JsonObject = {}
+        for name, one in (properties if isinstance(properties, dict) else {}).items():
+            if name in call.answers:
+                content[name] = call.answers[name]
+            elif isinstance(one, dict) and "default" in one:
+                content[name] = one["default"]
+        problems = find_problems(cast(JsonObject, schema), content)
+        if not problems:
+            return ElicitResult.model_validate({"action": "accept", "content": content})
+        question = f"{question}\n\nThe answers do not fit: {'; '.join(problems)}"
+    call.questions[digest] = question
     return ElicitResult(action="cancel")
 
 
-def question_output(call: RunningCall, output: ToolOutput) -> ToolOutput:
-    """Returns the output of a call whose server asked something: the question for users, what the server returned
+def add_questions(call: RunningCall, output: ToolOutput) -> ToolOutput:
+    """Returns the output of a call with what its server asked: the question for users, what the server returned
     without an answer, and what the model should do next."""
+    if call.may_have_asked:
+        output = replace(output, output=f"{output.output}\n\n{_NOBODY_ASKED}")
+    if not call.questions:
+        return output
     said = "\n\n".join(call.questions.values())
     marks = " ".join(f"[question {digest}]" for digest in call.questions)
     text = (

@@ -13,11 +13,13 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
 import mcp.types as types
 import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, Elicit, ElicitationResult, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel
 from starlette.applications import Starlette
 
 PNG = base64.b64decode(
@@ -126,6 +128,29 @@ async def learn(name: str, context: Context) -> str:
     with suppress(Exception):
         await context.session.send_tool_list_changed()
     return "learnt"
+
+
+class Order(BaseModel):
+    size: str
+
+
+async def ask_for_size(dish: str) -> Elicit[Order]:
+    return Elicit(f"Which size of {dish}?", Order)
+
+
+@server.tool()
+async def reserve(dish: str, size: Annotated[ElicitationResult[Order], Resolve(ask_for_size)]) -> str:
+    """Reserves a dish, after people have said which size."""
+    return f"{dish}: {size.action}"
+
+
+@server.tool()
+async def wait(until: str, context: Context) -> str:
+    """Waits until a file exists."""
+    await context.report_progress(0, 1, "waiting")
+    while not Path(until).exists():
+        await asyncio.sleep(0.02)
+    return "waited"
 
 
 @server.tool()

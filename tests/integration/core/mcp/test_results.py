@@ -1,9 +1,12 @@
 """What servers return and ask beyond text: files, long results, progress, and questions for people."""
 
+import asyncio
 import base64
 import io
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from mcp.types import CallToolResult, ImageContent, TextContent
@@ -17,7 +20,7 @@ from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result, decode_base64
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
 from tests.fakes.made_pictures import bomb, noise, upside
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest, context_in, stdio
+from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest, context_in, http_fake, stdio
 
 
 @pytest.fixture(params=["auto", "legacy"])
@@ -169,6 +172,43 @@ async def test_answers_that_do_not_fit_are_asked_for_again(guest_of: MakeGuest) 
     later = in_thread("run 2", (tool_message(first, "run 1"),))
     second = await call(guest, "order", later, **wrong)
     assert "The answers do not fit: size: should be string" in str(second.result["output"])
+
+
+@pytest.mark.parametrize(
+    ("transport", "protocol", "is_certain"),
+    [
+        ("stdio", "auto", True),
+        ("stdio", "legacy", False),
+        ("http", "auto", True),
+        ("http", "legacy", True),
+        ("sse", "legacy", False),
+    ],
+)
+async def test_a_question_is_asked_in_no_other_thread(
+    guest_of: MakeGuest, tmp_path: Path, transport: str, protocol: str, is_certain: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        if transport == "stdio":
+            config = stdio(protocol=protocol)
+        else:
+            config = (await stack.enter_async_context(http_fake(transport))).config(protocol=protocol)
+        guest = await guest_of(config).ready()
+        for attempt in range(2):
+            shown, done = asyncio.Queue[AgentEvent](), tmp_path / f"done {attempt}"
+            bob_context = replace(CONTEXT, thread_id="bob", emit=shown.put_nowait)
+            bob = asyncio.ensure_future(call(guest, "wait", bob_context, until=str(done)))
+            await shown.get()
+            alice = asyncio.ensure_future(call(guest, "reserve", CONTEXT, dish="the secret takeover"))
+            is_asked = is_certain or attempt == 1  # calls run one at a time once a question could not be told apart
+            if is_certain or attempt == 0:
+                await asyncio.wait([alice])
+            done.touch()
+            of_alice, of_bob = await alice, await bob
+            assert of_bob.outcome == "completed"
+            assert of_bob.reply is None
+            assert "secret" not in str(of_bob.result)
+            assert (of_alice.reply is not None) == is_asked
+            assert ["Nobody has seen it" in str(one.result) for one in (of_alice, of_bob)] == [not is_asked] * 2
 
 
 async def test_parts_after_the_limit_of_characters_are_counted() -> None:
