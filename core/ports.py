@@ -23,6 +23,7 @@ class ModelRequest:
     """A request for one model call. `messages` are in the OpenAI format; assistant messages may also contain
     REASONING_KEY. The first `stable_messages` of them are part of later requests, too (0: unknown). `tools` are
     function schemas, none for dialects that write calls as text. `options` is None outside the turns of a run.
+    `can_be_shortened`: the caller has a shorter request for the model, should it refuse this one as too long.
 
     The client calls `on_received` for each part of the response that arrives, also for parts without content, such as
     keep-alive comments and hidden reasoning."""
@@ -36,6 +37,7 @@ class ModelRequest:
     stop_sequences: tuple[str, ...] = ()
     is_streamed: bool = True
     options: ModelOptions | None = None
+    can_be_shortened: bool = False
     on_received: Callable[[], None] = field(default=_ignore, compare=False, repr=False)
 
 

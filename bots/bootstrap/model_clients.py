@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from bots.bootstrap.observability import InstrumentedModel
@@ -23,6 +24,7 @@ from core.llm.openai_client import OpenAIChatClient
 from core.llm.reasoning import without_thinking_after_others
 from core.llm.retry import stream_with_retries
 from core.loop.run_context import AskModel
+from core.mcp.refused_tools import RefusedTools, leave_out_refused_tools, note_refused_tool
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import ModelDelta, ModelRequest
 
@@ -63,6 +65,7 @@ class ProviderClients:
         self._without_tool_calls: set[str] = set()
         self._without_images: set[str] = set()
         self._think_before_calls: set[str] = set()
+        self.refused_tools = RefusedTools()
 
     def client_for(self, model: str) -> ProviderClient:
         """Returns the client for `model`. Raises ConfigurationError if the model's API key is missing."""
@@ -85,23 +88,24 @@ class ProviderClients:
             request = without_thinking_after_others(request)
         return client.stream(request)
 
-    def adapt_to_refusal(self, request: ModelRequest, error: ModelRejected) -> bool:
-        """Adapts to a model that accepts no images, no tool calls, or no tool calls without thinking. Returns whether
-        to send the request again. Until the program ends, requests to the model then have notes in place of images,
-        describe the tools as text, or turn thinking off if other models made the last calls."""
-        if str(error) == NO_IMAGES and request.model not in self._without_images:
-            self._without_images.add(request.model)
-            log.warning("%s takes no images: %s", request.model, error.detail)
-            return True
+    def adapt_to_refusal(self, request: ModelRequest, error: ModelRejected) -> str:
+        """Adapts to a model that accepts no images, no tool calls, no tool calls without thinking, or not the schema of
+        an MCP tool. Returns what will change, or an empty text. Until the program ends, requests to the model then have
+        notes in place of images, describe the tools as text, turn thinking off if other models made the last calls, or
+        leave the tool out."""
+        model = request.model
+        if str(error) == NO_IMAGES:
+            self._without_images.add(model)
+            log.warning("%s takes no images: %s", model, error.detail)
+            return "images"
         if _NEEDS_THINKING.search(error.detail):
-            self._think_before_calls.add(request.model)
-            return True
-        if str(error) != NO_TOOL_CALLS or not request.tools:
-            return False
-        if request.model not in self._without_tool_calls:
-            self._without_tool_calls.add(request.model)
-            log.warning("%s takes no tool calls, so it writes them as text: %s", request.model, error.detail)
-        return True
+            self._think_before_calls.add(model)
+            return "thinking"
+        if str(error) == NO_TOOL_CALLS and request.tools:
+            self._without_tool_calls.add(model)
+            log.warning("%s takes no tool calls, so it writes them as text: %s", model, error.detail)
+            return "tool calls"
+        return note_refused_tool(request, error, self.refused_tools)
 
     def _with_options(self, request: ModelRequest) -> ModelRequest:
         """Returns the request with the options of its model, which the options of the request override. Requests
@@ -165,7 +169,10 @@ def build_model_client(
 
     watched = InstrumentedModel(clients, metrics, policy.observed.observe)
 
-    def fit_fallback(request: ModelRequest) -> ModelRequest:
+    def fit(model: str, request: ModelRequest) -> ModelRequest:
+        request = leave_out_refused_tools(request, clients.refused_tools)
+        if request.model == model:
+            return request
         if request.tools and select_dialect(request.model, settings.dialect).name != "native":
             request = write_tools_as_text(request)
         return fit_request(request, policy.limit_of(request.model).room)
@@ -179,7 +186,7 @@ def build_model_client(
             fallback_seconds=settings.model_fallback_seconds,
             deadline_seconds=settings.model_deadline_seconds,
             change_after_refusal=clients.adapt_to_refusal,
-            fit=fit_fallback,
+            fit=partial(fit, request.model),
         )
 
     return ModelClient(dialect=select_dialect(settings.model, settings.dialect), ask_model=ask, close=clients.close)

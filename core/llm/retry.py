@@ -15,7 +15,7 @@ from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, ModelRetrie
 from core.tasks import backoff_seconds
 
 log = logging.getLogger(__name__)
-Adapt = Callable[[ModelRequest, ModelRejected], bool]
+Adapt = Callable[[ModelRequest, ModelRejected], str]
 Fit = Callable[[ModelRequest], ModelRequest]
 
 FALLBACK_PERCENT = 30
@@ -36,7 +36,7 @@ async def stream_with_retries(
     deadline_seconds: float = 300,
     attempts_max: int = 6,
     scale_seconds: float = 1,
-    change_after_refusal: Adapt = lambda _request, _error: False,
+    change_after_refusal: Adapt = lambda _request, _error: "",
     fit: Fit = lambda request: request,
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the answer of the requested model, or of the first fallback that answers, and a delta before each retry.
@@ -46,22 +46,24 @@ async def stream_with_retries(
     and are at least as long as the service requests. All attempts share `deadline_seconds`, from which the time in
     which an answer streams is not taken. A model is abandoned after `attempts_max` attempts or BREAKS_MAX broken
     answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time, or `fallback_seconds` without the
-    first delta, whatever signs of life it shows. A refused request is sent again once if `adapt` returns that the
-    client will change it; otherwise the model is abandoned at once, unless the model itself wrote what was refused.
-    A fallback is sent what `fit` returns, and its name is in the first and the last delta. If no model answers, the
-    error that the caller can do most about is raised."""
+    first delta, whatever signs of life it shows. Each model is sent what `fit` returns. If a model refuses it,
+    `change_after_refusal` names what the client will change in requests to this model, and the request is sent again,
+    once for each name. Without a name, the model is abandoned at once, unless the model itself wrote what was refused,
+    or the request is too long and can be shortened. The name of a fallback is in its first and its last delta. If no
+    model answers, the error that the caller can do most about is raised."""
     models = list(dict.fromkeys((request.model, *fallbacks)))
     errors: list[ModelError] = []
     patience = _Patience(request, first_seconds, fallback_seconds, deadline_seconds)
     while models:
         model = models.pop(0)
         patience.start_model(has_fallback=bool(models))
-        for attempt in range(1, attempts_max + 1):
+        attempt = 1
+        while True:
             sent = replace(request, model=model, on_received=patience.received)
             try:
-                fitted = sent if model == request.model else fit(sent)
+                sent = fit(sent)
                 with patience.attempt():
-                    async with aclosing(llm.stream(fitted)) as deltas:
+                    async with aclosing(llm.stream(sent)) as deltas:
                         while (delta := await patience.next(deltas)) is not None:
                             is_signed = patience.deltas == 1 or isinstance(delta, ModelFinished)
                             yield replace(delta, model=model) if is_signed and model != request.model else delta
@@ -71,6 +73,8 @@ async def stream_with_retries(
             except (ModelRejected, ContextOverflow) as error:
                 if patience.allows_resend(error, sent, change_after_refusal):
                     continue
+                if isinstance(error, ContextOverflow) and request.can_be_shortened and model == request.model:
+                    raise
                 errors.append(error)
                 if not models or patience.is_over:
                     raise _most_useful(errors) from None
@@ -95,6 +99,7 @@ async def stream_with_retries(
                 counted = f"attempt {attempt + 1} of {attempts_max}"
                 yield ModelRetried(text=f"The model {fault}: {counted}, {waited}")
                 await asyncio.sleep(wait)
+                attempt += 1
 
 
 class _Patience:
@@ -124,7 +129,8 @@ class _Patience:
         self._until = 0.0
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_late = self._was_resent = False
+        self._is_late = False
+        self._changes = set[str]()
         self.deltas = 0
 
     @property
@@ -137,7 +143,7 @@ class _Patience:
         return self.waited_seconds >= self._deadline_seconds
 
     def start_model(self, *, has_fallback: bool) -> None:
-        self._was_resent = False
+        self._changes.clear()
         self._silent_until = self._begin_until = self._alive_until = self._deadline_seconds
         self._breaks_left = BREAKS_MAX
         if has_fallback:
@@ -221,10 +227,12 @@ class _Patience:
 
     def allows_resend(self, error: ModelError, sent: ModelRequest, adapt: Adapt) -> bool:
         """Whether the client will change the refused request, so that it is worth sending again."""
-        if self._was_resent or self.deltas or not isinstance(error, ModelRejected):
+        if self.deltas or not isinstance(error, ModelRejected):
             return False
-        self._was_resent = adapt(sent, error)
-        return self._was_resent
+        change = adapt(sent, error)
+        is_new = bool(change) and change not in self._changes
+        self._changes.add(change)
+        return is_new
 
     def fault(self, error: ModelUnavailable) -> str:
         if self.deltas:

@@ -185,6 +185,7 @@ async def _asked(
     while True:
         has_begun = False
         written = write_calls_as_text(request, context.dialect.name)
+        written = replace(written, can_be_shortened=bool(remedies))
         try:
             async with aclosing(context.ask_model(written)) as deltas:
                 async for delta in deltas:

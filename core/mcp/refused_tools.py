@@ -2,14 +2,14 @@
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject, json_fields
 from core.loop.run_context import AskModel
-from core.ports import ModelDelta, ModelRequest
+from core.mcp.tool_names import PREFIX
+from core.ports import ModelRequest
 from core.tools.tool import ToolSet
 
 log = logging.getLogger(__name__)
@@ -39,45 +39,37 @@ def limit_tools(tools: ToolSet) -> ToolSet:
 
 
 def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Collection[str]) -> AskModel:
-    """Wraps `ask`: if the provider refuses a tool of an MCP server, the model is asked again without that tool.
-
-    The tool is added to `refused`, so later requests leave it out. `own_tools` are never left out. An error that refers
-    to no tool of a server is raised."""
-
-    async def ask_again(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        while True:
-            left_out = [schema for (model, _), schema in refused.items() if model == request.model]
-            kept = tuple(tool for tool in request.tools if tool not in left_out)
-            has_begun = False
-            try:
-                async with aclosing(ask(replace(request, tools=kept))) as deltas:
-                    async for delta in deltas:
-                        has_begun = True
-                        yield delta
-                return
-            except ModelRejected as error:
-                tool = None if has_begun else find_refused_tool(error.detail, kept, own_tools)
-                if tool is None:
-                    raise
-                log.warning(
-                    "the tool %s is left out, because the provider of %s refuses it: %s",
-                    _name_of(tool),
-                    request.model,
-                    error.detail,
-                )
-                refused[request.model, _name_of(tool)] = tool
-
-    return ask_again
+    """Returns `ask`, because the clients of the models leave refused tools out."""
+    del refused, own_tools
+    return ask
 
 
-def find_refused_tool(detail: str, tools: Sequence[JsonObject], own_tools: Collection[str]) -> JsonObject | None:
+def leave_out_refused_tools(request: ModelRequest, refused: RefusedTools) -> ModelRequest:
+    """Returns the request without the tools that its model's provider refuses."""
+    left_out = [schema for (model, _), schema in refused.items() if model == request.model]
+    return replace(request, tools=tuple(tool for tool in request.tools if tool not in left_out))
+
+
+def note_refused_tool(request: ModelRequest, error: ModelRejected, refused: RefusedTools) -> str:
+    """Adds the MCP tool that the error refers to, so that later requests leave it out. Returns its name, or an empty
+    text if the error refers to no tool of a server."""
+    tool = find_refused_tool(error.detail, request.tools)
+    if tool is None:
+        return ""
+    name = _name_of(tool)
+    refused[request.model, name] = tool
+    log.warning("the tool %s is left out, because the provider of %s refuses it: %s", name, request.model, error.detail)
+    return name
+
+
+def find_refused_tool(detail: str, tools: Sequence[JsonObject]) -> JsonObject | None:
     """Returns the MCP tool that a provider's error refers to by its name or position, or None."""
     offered = {_name_of(tool): tool for tool in tools}
     named = [name for name in _QUOTED.findall(detail) if name in offered]
     if not named and (places := [int(one) for one in _PLACE.findall(detail)]):
         # Gemini names the only group of tools before the place of the tool in it
         named = list(offered)[places[-1] : places[-1] + 1]
-    return offered[named[0]] if named and named[0] not in own_tools else None
+    return offered[named[0]] if named and named[0].startswith(PREFIX) else None
 
 
 def _name_of(tool: JsonObject) -> str:

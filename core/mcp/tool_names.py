@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 TOOL_NAME_CHARACTERS_MAX = 64
+PREFIX = "mcp_"
+"""The names of all tools of servers begin with it, and no other tool's name does."""
+
 _DIGEST_CHARACTERS = 6
 
 
 def tool_name_prefix(server: str) -> str:
     """Returns the prefix that the names of all tools of a server share."""
-    return f"{_tidy(f'mcp_{server}')}_"
+    return f"{_tidy(f'{PREFIX}{server}')}_"
 
 
 def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:

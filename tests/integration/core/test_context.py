@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from core.domain.errors import ContextOverflow, SurfaceRateLimited, SurfaceRefus
 from core.domain.events import ChecklistChanged, RunFailed
 from core.domain.messages import Message
 from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
+from core.llm.retry import stream_with_retries
 from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
 from core.run.input_reader import OMITTED_AUTHORS
@@ -72,6 +74,25 @@ async def test_a_third_refusal_ends_the_run_with_one_sentence(world: World) -> N
     (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
     assert "test refuses the conversation as too long" in failed.public_message
     assert len(world.model.requests) == 5
+
+
+REFUSAL = [ContextOverflow("The conversation is too long for this model.")]
+
+
+@pytest.mark.parametrize(
+    ("turns", "asked"),
+    [
+        ([REFUSAL, text("done")], ["test"] * 3),
+        ([REFUSAL, REFUSAL, text("a summary"), REFUSAL, text("done")], ["test"] * 5 + ["other"]),
+    ],
+)
+async def test_a_refused_conversation_is_shortened_before_a_fallback_is_asked(
+    world: World, turns: list[Any], asked: list[str]
+) -> None:
+    world.model.turns = [echo(5000), *turns]
+    world.with_deps(ask_model=partial(stream_with_retries, world.model, fallbacks=("other",)))
+    assert await world.replies(await world.run("go")) == ["done"]
+    assert [one.model for one in world.model.requests] == asked
 
 
 async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world: World) -> None:

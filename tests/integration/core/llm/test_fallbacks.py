@@ -67,8 +67,8 @@ async def built(
             yield client
 
 
-async def ask(client: ModelClient, *messages: JsonObject) -> str:
-    request = ModelRequest(model="first", messages=(SYSTEM, *messages), tools=(TOOL,))
+async def ask(client: ModelClient, *messages: JsonObject, tools: tuple[JsonObject, ...] = (TOOL,)) -> str:
+    request = ModelRequest(model="first", messages=(SYSTEM, *messages), tools=tools)
     deltas = [one async for one in client.ask_model(request)]
     return "".join(one.text for one in deltas if isinstance(one, TextDelta))
 
@@ -89,6 +89,27 @@ async def test_a_refusal_of_the_first_model_is_followed_by_the_fallback(status: 
     async with built(pair) as client:
         assert await ask(client, {"role": "user", "content": "go"}) == "Done."
     assert pair.asked == ["first", "second"]
+
+
+@dataclass
+class RefusesTool(Pair):
+    """Refuses a tool in the words of OpenAI."""
+
+    def check(self, body: Json) -> int:
+        self.asked.append(body["model"])
+        if "mcp_x_bad" in json.dumps(body):
+            raise Refused("Invalid schema for function 'mcp_x_bad': array schema missing items.")
+        return Habits.check(self, body)
+
+
+async def test_a_tool_that_the_first_model_refuses_is_left_out_and_the_model_goes_on() -> None:
+    bad: JsonObject = {"type": "function", "function": {"name": "mcp_x_bad", "parameters": {"type": "object"}}}
+    pair = RefusesTool(answers=[([DONE], "stop")] * 2)
+    async with built(pair) as client:
+        for _ in range(2):
+            assert await ask(client, {"role": "user", "content": "go"}, tools=(TOOL, bad)) == "Done."
+    assert pair.asked == ["first"] * 3
+    assert pair.requests[1]["tools"] == [TOOL]
 
 
 async def test_a_request_for_a_large_window_is_shortened_for_the_fallback() -> None:

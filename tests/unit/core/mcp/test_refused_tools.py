@@ -1,14 +1,24 @@
 """Tools of MCP servers that a model's provider does not accept."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from core.domain.call_consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
+from core.llm.retry import stream_with_retries
 from core.mcp.arguments import build_arguments_model
-from core.mcp.refused_tools import TOOLS_MAX, RefusedTools, find_refused_tool, limit_tools, without_refused_tools
+from core.mcp.refused_tools import (
+    TOOLS_MAX,
+    RefusedTools,
+    find_refused_tool,
+    leave_out_refused_tools,
+    limit_tools,
+    note_refused_tool,
+)
 from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.tool import Tool, ToolContext
@@ -19,7 +29,6 @@ def function(name: str, description: str = "") -> JsonObject:
     return {"type": "function", "function": {"name": name, "description": description}}
 
 
-OWN = ("ask",)
 TOOLS = (function("ask"), function("mcp_a_one"), function("mcp_a_two"))
 
 
@@ -38,45 +47,56 @@ TOOLS = (function("ask"), function("mcp_a_one"), function("mcp_a_two"))
     ],
 )
 def test_the_tool_is_the_one_that_the_error_names(detail: str, name: str | None) -> None:
-    found = find_refused_tool(detail, TOOLS, OWN)
+    found = find_refused_tool(detail, TOOLS)
     assert found == (None if name is None else function(name))
 
 
-async def test_a_refused_tool_is_left_out_for_good_until_it_changes() -> None:
-    requests: list[ModelRequest] = []
-    refused = RefusedTools()
+@dataclass
+class Strict:
+    """Refuses some tools, each with an error of its own, and answers without them."""
 
-    async def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        requests.append(request)
-        if function("mcp_a_one") in request.tools:
-            raise ModelRejected("No.", detail="400 Invalid schema for function 'mcp_a_one'")
+    refuses: tuple[str, ...]
+    is_late: bool = False
+    sent: list[tuple[str, int]] = field(default_factory=list)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        self.sent.append((request.model, len(request.tools)))
+        if self.is_late:
+            yield TextDelta(text="begun")
+        for name in self.refuses:
+            if function(name) in request.tools:
+                raise ModelRejected("No.", detail=f"400 Invalid schema for function '{name}'")
         yield TextDelta(text="ok")
 
-    async def names_sent(*tools: JsonObject) -> list[int]:
-        requests.clear()
-        asked = without_refused_tools(ask, refused, OWN)
-        request = ModelRequest(model="m", messages=(), tools=tools)
-        assert [one async for one in asked(request)] == [TextDelta(text="ok")]
-        return [len(one.tools) for one in requests]
 
-    assert await names_sent(*TOOLS) == [3, 2]
-    assert await names_sent(*TOOLS) == [2]
+async def ask(model: Strict, refused: RefusedTools, *tools: JsonObject, fallbacks: tuple[str, ...] = ()) -> str:
+    answers = stream_with_retries(
+        model,
+        ModelRequest(model="m", messages=(), tools=tools),
+        fallbacks=fallbacks,
+        attempts_max=1,
+        change_after_refusal=partial(note_refused_tool, refused=refused),
+        fit=partial(leave_out_refused_tools, refused=refused),
+    )
+    return "".join([delta.text async for delta in answers if isinstance(delta, TextDelta)])
+
+
+@pytest.mark.parametrize("fallbacks", [(), ("other",)])
+async def test_refused_tools_are_left_out_for_good_until_they_change(fallbacks: tuple[str, ...]) -> None:
+    model, refused = Strict(refuses=("mcp_a_one", "mcp_a_two")), RefusedTools()
+    assert await ask(model, refused, *TOOLS, fallbacks=fallbacks) == "ok"
+    assert model.sent == [("m", 3), ("m", 2), ("m", 1)]
+    assert await ask(model, refused, *TOOLS, fallbacks=fallbacks) == "ok"
     changed = function("mcp_a_one", "repaired")
-    assert await names_sent(changed, *TOOLS[2:]) == [2]
+    assert await ask(model, refused, changed, *TOOLS[2:], fallbacks=fallbacks) == "ok"
+    assert model.sent[3:] == [("m", 1), ("m", 1)]
 
 
-async def test_an_error_that_names_no_tool_of_a_server_is_raised() -> None:
-    async def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        if request.model == "late":
-            yield TextDelta(text="begun")
-            raise ModelRejected("No.", detail="Invalid schema for function 'mcp_a_one'")
-        raise ModelRejected("No.", detail="Invalid schema for function 'ask'")
-
-    asked = without_refused_tools(ask, RefusedTools(), OWN)
-    for model in ("late", "other"):
-        with pytest.raises(ModelRejected):
-            async for _ in asked(ModelRequest(model=model, messages=(), tools=TOOLS)):
-                pass
+@pytest.mark.parametrize("model", [Strict(refuses=("mcp_a_one",), is_late=True), Strict(refuses=("ask",))])
+async def test_a_refusal_that_is_late_or_names_no_tool_of_a_server_is_raised(model: Strict) -> None:
+    with pytest.raises(ModelRejected):
+        await ask(model, RefusedTools(), *TOOLS)
+    assert model.sent == [("m", 3)]
 
 
 def test_own_tools_come_first_where_not_all_fit() -> None:
