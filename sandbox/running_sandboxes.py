@@ -70,11 +70,6 @@ class RunningSandbox(Protocol):
     @property
     def connection(self) -> Connection: ...
 
-    @property
-    def has_fetched(self) -> bool:
-        """`core.ports.Sandbox.has_fetched`."""
-        ...
-
     async def on_hello(self) -> None:
         """Called once when the program inside has sent its hello, before the host sends anything."""
         ...
@@ -93,8 +88,9 @@ class RunningSandboxes:
         network: Callable[[str], Network | None] = lambda _thread_id: None,
     ) -> None:
         """`on_lost` is called with a sandbox that ended by itself, when its thread opens it again. `link` asks the
-        provider for the address of a port. `network` returns the network of a thread. `starts_at_once` limits
-        concurrent starts; None means no limit. `most` is how many may run at a time; 0 means no limit."""
+        provider for the address of a port. `network` returns the network of a thread, or None if it is not known what
+        programs fetch. `starts_at_once` limits concurrent starts; None means no limit. `most` is how many may run at a
+        time; 0 means no limit."""
         self._most = most
         self._starting: set[str] = set()
         self._held_by_runs: set[str] = set()
@@ -129,7 +125,6 @@ class RunningSandboxes:
             fence=fence,
             stop=lambda: self.stop(thread_id, machine),
             link=partial(self._link, machine) if self._link else None,
-            has_fetched=lambda: machine.has_fetched,
             network=self._network(thread_id),
         )
 

@@ -72,8 +72,6 @@ class _Process:
     process: subprocess.Popen[bytes]
     connection: Connection
     workspace: Workspace
-    has_fetched: bool = False
-    """Nothing observes what it fetches over the network of the host. This provider promises nothing anyway."""
 
     async def on_hello(self) -> None:
         return

@@ -37,6 +37,11 @@ FileKind = Literal["file", "folder", "link", "other"]
 class Network(Protocol):
     """The network of one thread's sandbox, whose connections the provider judges."""
 
+    @property
+    def has_fetched(self) -> bool:
+        """`core.ports.Sandbox.has_fetched`."""
+        ...
+
     def store_limits(self, limits: NetworkLimits) -> None: ...
 
     def take_refused_hosts(self) -> tuple[str, ...]: ...
@@ -44,8 +49,7 @@ class Network(Protocol):
 
 class SandboxClient:
     """Satisfies `core.ports.Sandbox`. `stop` ends the sandbox; `fence` is the fencing token of the run that opened it;
-    `link` asks the provider for the address of a port, and `has_fetched` whether its programs may have read something
-    from the internet. Without a `network`, connections are not judged."""
+    `link` asks the provider for the address of a port. Without a `network`, connections are not judged."""
 
     def __init__(
         self,
@@ -54,14 +58,12 @@ class SandboxClient:
         fence: int,
         stop: Callable[[], Awaitable[None]],
         link: Callable[[int], Awaitable[str | None]] | None = None,
-        has_fetched: Callable[[], bool] = lambda: True,
         network: Network | None = None,
     ) -> None:
         self._connection = connection
         self._fence = fence
         self._stop = stop
         self._link = link
-        self._has_fetched = has_fetched
         self._network = network
         self._shell = ShellClient(connection, fence=fence)
         self._files = FilesClient(connection, fence=fence)
@@ -81,7 +83,7 @@ class SandboxClient:
 
     @property
     def has_fetched(self) -> bool:
-        return self._has_fetched()
+        return self._network is not None and self._network.has_fetched
 
     def limit_network(self, limits: NetworkLimits) -> None:
         if self._network is not None:

@@ -183,8 +183,6 @@ class _RunningContainer:
     connection: Connection
     workspace: Workspace
     is_stopped: bool = False
-    has_fetched: bool = False
-    """It has no network."""
 
     async def on_hello(self) -> None:
         return

@@ -148,8 +148,6 @@ class EgressProxy:
         self._free_connections = asyncio.Semaphore(egress.limits.connections)
         self._resolving = asyncio.Semaphore(RESOLUTIONS)
         self._bytes_left = egress.limits.total_bytes
-        self.has_connected = False
-        """Whether a connection to a host was ever opened."""
         self._serving: set[asyncio.Task[None]] = set()
         self._accepting: list[asyncio.Task[None]] = []
 
@@ -242,8 +240,8 @@ class EgressProxy:
         if self._bytes_left <= 0:
             raise RefusedRequest(403, "This sandbox has reached its transfer limit.")
         upstream_reader, upstream = await self._connect_upstream(request)
-        self.has_connected = True
         try:
+            self._network.record_connection()
             if request.is_tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 upstream.write(await self._check_tunnel(reader, request, is_browser=is_browser))

@@ -195,10 +195,6 @@ class Jail:
         return self.workspace.path
 
     @property
-    def has_fetched(self) -> bool:
-        return self.egress_proxy is not None and self.egress_proxy.has_connected
-
-    @property
     def has_cgroup(self) -> bool:
         return self.cgroup is not None
 

@@ -49,11 +49,6 @@ class RemoteSandbox:
     def connection(self) -> Connection:
         return self._connection
 
-    @property
-    def has_fetched(self) -> bool:
-        """Only the other process knows."""
-        return True
-
     async def on_hello(self) -> None:
         return
 

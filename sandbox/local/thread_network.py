@@ -1,5 +1,5 @@
-"""Stores which hosts the jail of a thread may reach. They are in files beside its workspace, because another process
-may run the jail."""
+"""Stores which hosts the jail of a thread may reach, and whether it has reached any. This is in files beside its
+workspace, because another process may run the jail."""
 
 import json
 from contextlib import suppress
@@ -18,6 +18,23 @@ class ThreadNetwork:
     def __init__(self, home: Path) -> None:
         self._limits_file = home / "network"
         self._refused_file = home / "refused-hosts"
+        self._fetched_file = home / "fetched"
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether a connection to a host was ever opened, because the files can keep what it brought. A file that
+        cannot be looked for counts as there."""
+        try:
+            self._fetched_file.stat()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def record_connection(self) -> None:
+        """Raises OSError. The connection must not be used then."""
+        self._fetched_file.touch()
 
     def store_limits(self, limits: NetworkLimits) -> None:
         """Stores which hosts may be reached, for the process that runs the jail. Raises OSError."""

@@ -10,6 +10,7 @@ import modal.exception
 from yarl import URL
 
 from core.domain.errors import SandboxReplaced, SandboxUnavailable, StorageUnavailable
+from core.domain.network import NetworkLimits
 from core.domain.sandbox_records import SandboxRecord, SandboxRecords
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
@@ -81,6 +82,18 @@ ATTEMPTS = 4
 JOINS = 2
 
 
+class ModalNetwork:
+    """Satisfies `sandbox.client.sandbox_client.Network`: Modal neither limits connections nor says what was fetched."""
+
+    has_fetched = True
+
+    def store_limits(self, limits: NetworkLimits) -> None:
+        """Does nothing."""
+
+    def take_refused_hosts(self) -> tuple[str, ...]:
+        return ()
+
+
 class ModalSandboxProvider:
     """Satisfies `core.ports.SandboxProvider`. `now` returns Unix time in seconds."""
 
@@ -90,7 +103,10 @@ class ModalSandboxProvider:
         self._account = ModalAccount(plan.app)
         self._snapshots = ModalSnapshots(self._account, records, plan, now)
         has_network = not plan.network().is_blocked  # a sandbox without a network cannot be reached
-        self._machines = RunningSandboxes(self._start, link=find_modal_url if has_network else None)
+        network = ModalNetwork() if plan.egress else None
+        self._machines = RunningSandboxes(
+            self._start, link=find_modal_url if has_network else None, network=lambda _thread_id: network
+        )
         self._losses: dict[str, str] = {}
         self._being_destroyed: set[str] = set()
         self._save_tasks: set[asyncio.Task[None]] = set()
@@ -351,7 +367,6 @@ class ModalSandboxProvider:
             connection,
             thread_id=thread_id,
             created_at=float(tags.get(BORN_TAG) or self._now()),
-            has_network=bool(self._plan.egress),
             on_stop=self._save_and_terminate,
         )
 

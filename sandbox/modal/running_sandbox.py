@@ -151,25 +151,18 @@ class ModalRunningSandbox:
         *,
         thread_id: str,
         created_at: float,
-        has_network: bool,
         on_stop: Callable[["ModalRunningSandbox", bool], Awaitable[None]],
     ) -> None:
         self.sandbox = sandbox
         self.thread_id = thread_id
         self.created_at = created_at
         self._connection = connection
-        self._has_network = has_network
         self._save_and_terminate = on_stop
         self._is_stopped = False
 
     @property
     def connection(self) -> Connection:
         return self._connection
-
-    @property
-    def has_fetched(self) -> bool:
-        """Whether it has a network: Modal does not say what was fetched."""
-        return self._has_network
 
     async def on_hello(self) -> None:
         """The provider has waited for the hello."""

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import LeaseLost, SandboxUnavailable
+from core.web_access.guard import AddressGuard
+from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.chaos.program import REPOSITORY
+from tests.integration.sandbox.egress_stage import fake_web_service
 from tests.requirements_of_the_machine import lacking
 from tests.support.sandboxes import content, pieces, reachable_folder, run
 
@@ -19,9 +22,9 @@ Providers = tuple[UnsafeProcessProvider | LocalSandboxProvider, UnsafeProcessPro
 
 
 @asynccontextmanager
-async def _two(kind: str, folder: Path) -> AsyncIterator[Providers]:
+async def _two(kind: str, folder: Path, egress: EgressConfig | None = None) -> AsyncIterator[Providers]:
     if kind == "local":
-        jails = LocalSandboxProvider(folder), LocalSandboxProvider(folder)
+        jails = LocalSandboxProvider(folder, egress=egress), LocalSandboxProvider(folder, egress=egress)
         for one in jails:
             result = await one.probe()
             if not result.ok:
@@ -53,6 +56,29 @@ async def test_a_neighbour_works_in_the_same_sandbox(both: Providers) -> None:
     large = b"x" * 3_000_000
     await second.files.write("large.bin", pieces(large))
     assert await content(first, "large.bin") == large
+
+
+async def test_without_a_connection_nothing_was_fetched_at_home_or_next_door(both: Providers) -> None:
+    host, guest = both
+    sandboxes = [await host.open("thread", fence=1), await guest.open("thread", fence=2)]
+    await run(sandboxes[-1], "true")
+    assert [sandbox.has_fetched for sandbox in sandboxes] == [False, False]
+
+
+async def test_a_connection_is_known_next_door_and_in_the_next_jail() -> None:
+    async with fake_web_service() as outside, reachable_folder() as folder:
+        egress = EgressConfig(
+            policy=parse_egress_policy("on"),
+            limits=EgressLimits(),
+            guard=AddressGuard(frozenset({("127.0.0.1", outside.port)})),
+        )
+        async with _two("local", folder, egress) as (host, guest):
+            sandboxes = [await host.open("thread", fence=1), await guest.open("thread", fence=2)]
+            await run(sandboxes[-1], f"curl -sS --noproxy '' http://127.0.0.1:{outside.port}/")
+            assert outside.asked == ["/"]
+            await host.close()
+            sandboxes.append(await guest.open("thread", fence=3))
+            assert [sandbox.has_fetched for sandbox in sandboxes] == [True, True, True]
 
 
 async def test_a_reader_next_door_reads_while_a_command_runs(both: Providers) -> None:
