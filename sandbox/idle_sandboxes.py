@@ -8,7 +8,6 @@ from collections.abc import Callable
 from core.domain.errors import SandboxUnavailable
 from core.tasks import cancel, repeat, spawn
 from sandbox.lifecycle_policy import LifecyclePolicy, next_step
-from sandbox.local.shared_access import RemoteSandbox
 from sandbox.local.workspaces import Workspaces
 from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes
 
@@ -19,9 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class IdleSandboxes:
-    """Stops the sandboxes of this process that no process of the machine has used for long. Their files are kept.
-
-    `notices` maps a thread to the message for its next run."""
+    """Stops the sandboxes of this process that no process of the machine has used for long. Their files are kept."""
 
     def __init__(
         self,
@@ -35,7 +32,6 @@ class IdleSandboxes:
         self._lifecycle_policy = lifecycle_policy
         self._now = now
         self._task: asyncio.Task[None] | None = None
-        self.notices: dict[str, str] = {}
 
     def start(self) -> None:
         if self._task is None:
@@ -55,19 +51,30 @@ class IdleSandboxes:
 
     def note_unexpected_end(self, thread_id: str, machine: RunningSandbox) -> None:
         """Leaves a notice for the thread if its sandbox ended by itself and no call has failed because of that."""
-        if not isinstance(machine, RemoteSandbox) and not machine.connection.loss_was_reported:
-            self.notices.setdefault(thread_id, ENDED_ALONE)
+        if not machine.connection.loss_was_reported:
+            self.leave_notice(thread_id, ENDED_ALONE, replaces_older=False)
+
+    def leave_notice(self, thread_id: str, notice: str, *, replaces_older: bool = True) -> None:
+        """Leaves a message for the thread's next run, in whichever process it runs."""
+        try:
+            self._workspaces.leave_notice(thread_id, notice, replaces_older=replaces_older)
+        except OSError as error:
+            log.warning("thread %s will not be notified (%s): %s", thread_id, error, notice)
 
     def raise_pending_notice(self, thread_id: str) -> None:
         """Raises SandboxUnavailable once if there is a notice for the thread; the next call succeeds."""
-        notice = self.notices.pop(thread_id, None)
-        if notice is not None:
+        try:
+            notice = self._workspaces.take_notice(thread_id)
+        except OSError as error:
+            log.warning("the notice for thread %s was not read: %s", thread_id, error)
+            return
+        if notice:
             raise SandboxUnavailable(notice, detail=f"thread {thread_id}")
 
     async def run_once(self) -> None:
         """Stops the sandboxes that are idle now."""
         for thread_id, machine in self._machines.running_by_thread().items():
-            if isinstance(machine, RemoteSandbox):
+            if machine.is_remote:
                 continue
             is_busy, looked_at = machine.connection.is_busy, time.monotonic()
             if is_busy:

@@ -70,6 +70,11 @@ class RunningSandbox(Protocol):
     @property
     def connection(self) -> Connection: ...
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether another process runs it. Stopping it then only closes the connection."""
+        ...
+
     async def on_hello(self) -> None:
         """Called once when the program inside has sent its hello, before the host sends anything."""
         ...
@@ -88,8 +93,8 @@ class RunningSandboxes:
         network: Callable[[str], Network | None] = lambda _thread_id: None,
     ) -> None:
         """`on_lost` is called with a sandbox that ended by itself, when its thread opens it again. `link` asks the
-        provider for the address of a port. `network` returns the network of a thread, or None if it is not known what
-        programs fetch. `starts_at_once` limits concurrent starts; None means no limit. `most` is how many may run at a
+        provider for the address of a port. `network` returns the network of a thread, or None if its connections are
+        not judged. `starts_at_once` limits concurrent starts; None means no limit. `most` is how many may run at a
         time; 0 means no limit."""
         self._most = most
         self._starting: set[str] = set()
@@ -131,12 +136,16 @@ class RunningSandboxes:
     def release(self, thread_id: str) -> None:
         """Notes that the thread's run has ended, so that the sandbox may be stopped if another thread needs room."""
         self._held_by_runs.discard(thread_id)
+        machine = self.find(thread_id)
+        if machine is not None and machine.is_remote:
+            machine.connection.send_hello(0)
+            self._fences[thread_id] = 0  # the next run holds it again
 
     def occupancy(self) -> SandboxOccupancy:
         now = time.monotonic()
         self._forget_waiting(now)
         return SandboxOccupancy(
-            running=len(self._running),
+            running=len(self._own_threads()),
             most=self._most,
             waiting=len(self._waiting),
             longest_wait_seconds=now - min(self._waiting.values(), default=(now,))[0],
@@ -169,6 +178,13 @@ class RunningSandboxes:
         machine = self._running.get(thread_id)
         return None if machine is None or machine.connection.is_lost else machine
 
+    async def remove_if_lost(self, thread_id: str) -> None:
+        """Removes the thread's sandbox if its connection is lost, unless the thread is just being opened or stopped."""
+        machine, lock = self._running.get(thread_id), self._lock(thread_id)
+        if machine is not None and machine.connection.is_lost and not lock.locked():
+            async with lock:
+                await self._remove_lost(thread_id, machine)
+
     def running_by_thread(self) -> dict[str, RunningSandbox]:
         return {thread_id: machine for thread_id, machine in self._running.items() if not machine.connection.is_lost}
 
@@ -191,10 +207,14 @@ class RunningSandboxes:
             log.warning("the sandbox of thread %s is lost: %s", thread_id, error.detail)
         if not machine.connection.is_lost:
             return machine
-        if self._on_lost is not None:
+        await self._remove_lost(thread_id, machine)
+        return None
+
+    async def _remove_lost(self, thread_id: str, machine: RunningSandbox) -> None:
+        # what another process ends between runs did not end by itself
+        if self._on_lost is not None and (thread_id in self._held_by_runs or not machine.is_remote):
             self._on_lost(thread_id, machine)
         await self._stop(thread_id, machine)
-        return None
 
     async def _start_with_room(self, thread_id: str, fence: int) -> RunningSandbox:
         try:
@@ -225,8 +245,8 @@ class RunningSandboxes:
 
     async def _make_room(self) -> None:
         """Stops the longest idle sandboxes until another one may start. Raises SandboxesBusy."""
-        while self._most and len(self._running) + len(self._starting) >= self._most:
-            idle = [thread_id for thread_id in self._running if self._is_idle(thread_id)]
+        while self._most and len(self._own_threads()) + len(self._starting) >= self._most:
+            idle = [thread_id for thread_id in self._own_threads() if self._is_idle(thread_id)]
             if not idle:
                 raise SandboxesBusy(f"All {self._most} sandboxes of this machine are in use.")
             chosen = min(idle, key=lambda thread_id: self._used_at[thread_id])
@@ -235,9 +255,15 @@ class RunningSandboxes:
                     log.info("the idle sandbox of thread %s is stopped to make room", chosen)
                     await self._stop(chosen, self._running[chosen])
 
+    def _own_threads(self) -> list[str]:
+        """Returns the threads whose sandboxes this process runs."""
+        return [thread_id for thread_id, machine in self._running.items() if not machine.is_remote]
+
     def _is_idle(self, thread_id: str) -> bool:
         machine = self._running.get(thread_id)
-        return machine is not None and thread_id not in self._held_by_runs and not machine.connection.is_busy
+        if machine is None or thread_id in self._held_by_runs:
+            return False
+        return not (machine.connection.is_busy or machine.connection.is_held)
 
     def _forget_waiting(self, now: float) -> None:
         """Forgets the threads that no longer ask for a sandbox."""

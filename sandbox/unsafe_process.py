@@ -42,7 +42,7 @@ class UnsafeProcessProvider:
         return await self._shared_access.open(thread_id, fence=fence)
 
     def release(self, thread_id: str) -> None:
-        del thread_id  # its files are saved as they are written
+        self._machines.release(thread_id)  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
         await self._shared_access.stop(thread_id)
@@ -72,6 +72,7 @@ class _Process:
     process: subprocess.Popen[bytes]
     connection: Connection
     workspace: Workspace
+    is_remote: bool = False
 
     async def on_hello(self) -> None:
         return

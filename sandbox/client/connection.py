@@ -43,6 +43,7 @@ class Connection:
         self._label = label
         self._calls: dict[int, PendingCall] = {}
         self._relayed: dict[int, Callable[[int, bytes], None]] = {}
+        self._holders: set[object] = set()
         self._last_channel = 0
         self._lost_because: str | None = None
         self._lost_message = LOST
@@ -59,6 +60,15 @@ class Connection:
     def is_busy(self) -> bool:
         """Whether a call is pending."""
         return bool(self._calls or self._relayed)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a run of another process uses the sandbox."""
+        return bool(self._holders)
+
+    def hold(self, holder: object, *, is_held: bool) -> None:
+        """Records whether the run of another process, which `holder` stands for, uses the sandbox."""
+        (self._holders.add if is_held else self._holders.discard)(holder)
 
     async def wait_for_hello(self, seconds: float) -> None:
         """Waits for the hello of the program inside. Raises SandboxUnavailable."""
@@ -157,7 +167,8 @@ class Connection:
         if self._lost_because is not None:
             return
         self._lost_because, self._lost_message = reason, public_message
-        self.loss_was_reported = bool(self._relayed)  # and if a call below still waits
+        # and if a call below still waits; other processes report the loss of their calls, but not another message
+        self.loss_was_reported = bool(self._relayed) and public_message == LOST
         self._writer.close()
         if not self._hello.done():
             self._hello.set_exception(self._lost())

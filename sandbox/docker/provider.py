@@ -107,7 +107,7 @@ class DockerSandboxProvider:
         return sandbox
 
     def release(self, thread_id: str) -> None:
-        del thread_id  # its files are saved as they are written
+        self._machines.release(thread_id)  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
         await self._shared_access.stop(thread_id)
@@ -183,6 +183,7 @@ class _RunningContainer:
     connection: Connection
     workspace: Workspace
     is_stopped: bool = False
+    is_remote: bool = False
 
     async def on_hello(self) -> None:
         return

@@ -178,6 +178,7 @@ class Jail:
     cgroups: Cgroups | None
     egress_proxy: EgressProxy | None = None
     cgroup: Cgroup | None = None
+    is_remote: bool = False
 
     @property
     def pid(self) -> int:

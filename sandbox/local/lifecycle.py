@@ -149,7 +149,7 @@ class IdleJails(IdleSandboxes):
         except CorruptArchive:
             log.exception("the archive of thread %s is corrupt; it is kept for the operator", thread_id)
             await asyncio.to_thread(workspace.set_archive_aside)
-            self.notices[thread_id] = FILES_LOST
+            self.leave_notice(thread_id, FILES_LOST)
         except (ArchiveFailed, OSError) as error:
             raise SandboxUnavailable(NOT_RESTORED, detail=f"{thread_id}: {error}") from error
 

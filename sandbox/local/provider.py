@@ -197,7 +197,7 @@ class LocalSandboxProvider:
                 jail.kill()
                 jail.connection.mark_lost("over a limit", public_message=sentence)
                 if not jail.connection.loss_was_reported:
-                    self.lifecycle.notices[thread_id] = sentence
+                    self.lifecycle.leave_notice(thread_id, sentence)
                 spawn(self._machines.stop(thread_id, jail), name=f"stop sandbox {thread_id}")
 
     def _on_lost(self, thread_id: str, machine: RunningSandbox) -> None:

@@ -40,7 +40,9 @@ log = logging.getLogger(__name__)
 
 
 class RemoteSandbox:
-    """A sandbox that another process runs. Stopping it only closes this connection."""
+    """Satisfies `sandbox.running_sandboxes.RunningSandbox` for a sandbox that another process runs."""
+
+    is_remote = True
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -213,7 +215,11 @@ class SharedAccess:
                 await self._machines.stop(request["end"])
                 return
             machine = self._machines.find(request.get("thread", ""))
-            if machine is None or isinstance(machine, RemoteSandbox):
+            if machine is None:
+                writer.close()  # the client tries again meanwhile
+                await self._machines.remove_if_lost(request.get("thread", ""))
+                return
+            if machine.is_remote:
                 return
             writer.write(WELCOME)
             thread_id = request["thread"]
@@ -271,6 +277,7 @@ class ClientRelay:
                 payload = await reader.readexactly(length) if length else b""
                 await self._take(kind, channel, payload)
         finally:
+            self._connection.hold(self, is_held=False)
             for inside in self._channels.values():
                 self._connection.forward_frame(protocol.CANCEL, inside, b"")
                 self._connection.end_relayed_call(inside)
@@ -278,8 +285,8 @@ class ClientRelay:
     async def _take(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
             # the newest run first ends the commands that older runs still execute
-            self._fence = max(self._fence, _fence_of(payload))
-            if self._fence and self._is_newest(self._fence):
+            fence = self._record_fence(payload)
+            if fence and self._is_newest(self._fence):
                 await self._connection.call("fence", fence=self._fence)
         elif kind == protocol.OPEN:
             await self._open(channel, payload)
@@ -291,11 +298,20 @@ class ClientRelay:
 
     async def _open(self, channel: int, payload: bytes) -> None:
         if parse_json_object(payload).get("op") == "fence":
-            self._fence = max(self._fence, _fence_of(payload))
+            self._record_fence(payload)
         if self._fence and not self._is_newest(self._fence):
             self._writer.write(protocol.encode_json_frame(protocol.ERROR, channel, dict(STALE)))
             return
         self._channels[channel] = self._connection.open_call_for_process(payload, partial(self._deliver, channel))
+
+    def _record_fence(self, payload: bytes) -> int:
+        """Returns the fence of the run that uses the sandbox from now on; 0 if none does."""
+        fence: object = json.loads(payload).get("fence", 0)
+        if not isinstance(fence, int):
+            raise ValueError("the fence is not a number")
+        self._fence = max(self._fence, fence)
+        self._connection.hold(self, is_held=fence > 0)
+        return fence
 
     def _deliver(self, channel: int, kind: int, payload: bytes) -> None:
         if kind == protocol.CANCEL:
@@ -304,10 +320,3 @@ class ClientRelay:
         self._writer.write(protocol.encode_frame(kind, channel, payload))
         if kind in ENDS and (inside := self._channels.pop(channel, None)) is not None:
             self._connection.end_relayed_call(inside)
-
-
-def _fence_of(payload: bytes) -> int:
-    fence = json.loads(payload).get("fence", 0)
-    if not isinstance(fence, int):
-        raise ValueError("the fence is not a number")
-    return fence

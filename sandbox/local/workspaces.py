@@ -169,6 +169,22 @@ class Workspaces:
         except FileNotFoundError:
             return None
 
+    def leave_notice(self, thread_id: str, notice: str, *, replaces_older: bool) -> None:
+        """Stores a message for the thread's next run. Raises OSError."""
+        mode = "w" if replaces_older else "x"
+        with suppress(FileExistsError), (self._folder / thread_id / "notice").open(mode, encoding="utf-8") as file:
+            file.write(notice)
+
+    def take_notice(self, thread_id: str) -> str | None:
+        """Returns the message and forgets it. Returns None if there is none. Raises OSError."""
+        file = self._folder / thread_id / "notice"
+        try:
+            notice = file.read_text("utf-8", "replace")
+            file.unlink()
+        except FileNotFoundError:
+            return None
+        return notice
+
     def unpacked_thread_ids(self) -> list[str]:
         """Returns the threads whose files are not archived."""
         return [path.parent.name for path in self._folder.glob("*/workspace")]

@@ -159,6 +159,7 @@ class ModalRunningSandbox:
         self._connection = connection
         self._save_and_terminate = on_stop
         self._is_stopped = False
+        self.is_remote = False  # each process has a connection of its own to it
 
     @property
     def connection(self) -> Connection:

@@ -83,6 +83,7 @@ async def test_a_killed_host_takes_its_jails_with_it_and_the_next_goes_on() -> N
         assert len(members) >= 5
         shared = await provider.open("thread", fence=1)
         assert await content(shared, "file") == b"kept\n"
+        provider.release("thread")
         process.kill()
         await process.wait()
         await until_gone(members)

@@ -1,6 +1,8 @@
 """One sandbox for several processes of a machine: two providers on one folder stand for two of them."""
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +12,7 @@ import pytest
 
 from core.domain.errors import LeaseLost, SandboxUnavailable
 from core.web_access.guard import AddressGuard
+from sandbox.limits import SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.unsafe_process import UnsafeProcessProvider
@@ -17,14 +20,18 @@ from tests.chaos.program import REPOSITORY
 from tests.integration.sandbox.egress_stage import fake_web_service
 from tests.requirements_of_the_machine import lacking
 from tests.support.sandboxes import content, pieces, reachable_folder, run
+from tests.support.waiting import until
 
 Providers = tuple[UnsafeProcessProvider | LocalSandboxProvider, UnsafeProcessProvider | LocalSandboxProvider]
 
 
 @asynccontextmanager
-async def _two(kind: str, folder: Path, egress: EgressConfig | None = None) -> AsyncIterator[Providers]:
+async def _two(
+    kind: str, folder: Path, *, egress: EgressConfig | None = None, limits: SandboxLimits | None = None
+) -> AsyncIterator[Providers]:
     if kind == "local":
-        jails = LocalSandboxProvider(folder, egress=egress), LocalSandboxProvider(folder, egress=egress)
+        first, second = (LocalSandboxProvider(folder, egress=egress, limits=limits) for _ in range(2))
+        jails = first, second
         for one in jails:
             result = await one.probe()
             if not result.ok:
@@ -72,10 +79,11 @@ async def test_a_connection_is_known_next_door_and_in_the_next_jail() -> None:
             limits=EgressLimits(),
             guard=AddressGuard(frozenset({("127.0.0.1", outside.port)})),
         )
-        async with _two("local", folder, egress) as (host, guest):
+        async with _two("local", folder, egress=egress) as (host, guest):
             sandboxes = [await host.open("thread", fence=1), await guest.open("thread", fence=2)]
             await run(sandboxes[-1], f"curl -sS --noproxy '' http://127.0.0.1:{outside.port}/")
             assert outside.asked == ["/"]
+            guest.release("thread")
             await host.close()
             sandboxes.append(await guest.open("thread", fence=3))
             assert [sandbox.has_fetched for sandbox in sandboxes] == [True, True, True]
@@ -130,6 +138,75 @@ async def test_a_sandbox_is_destroyed_from_next_door(both: Providers) -> None:
     await guest.destroy("thread")
     fresh = await guest.open("thread", fence=1)
     assert await fresh.files.list("") == ()
+
+
+async def test_a_run_next_door_holds_the_sandbox_until_its_end() -> None:
+    async with reachable_folder() as folder, _two("local", folder, limits=SandboxLimits(sandboxes=2)) as (host, guest):
+        await host.open("first", fence=1)
+        host.release("first")
+        await run(await guest.open("first", fence=2), "true")
+        for thread_id in ("second", "third"):
+            await host.open(thread_id, fence=1)
+            host.release(thread_id)
+        await run(held := await guest.open("first", fence=2), "echo still here > /tmp/note")
+        assert (await run(held, "cat /tmp/note")).output == "still here\n"
+        assert [jails.occupancy().running for jails in (host, guest) if isinstance(jails, LocalSandboxProvider)] == [
+            2,
+            0,
+        ]
+        guest.release("first")
+        shared = host._machines.running_by_thread()["first"].connection
+        await until(lambda: not shared.is_held)
+        await host.open("second", fence=2)
+        assert set(host._machines.running_by_thread()) == {"second", "third"}
+
+
+async def test_a_limit_that_ended_the_sandbox_is_named_next_door() -> None:
+    limits = SandboxLimits(workspace_bytes=5 << 20)
+    async with reachable_folder() as folder, _two("local", folder, limits=limits) as (host, guest):
+        await host.open("thread", fence=1)
+        host.release("thread")
+        sandbox = await guest.open("thread", fence=2)
+        with pytest.raises(SandboxUnavailable, match="stopped working"):
+            await run(sandbox, "head -c 40M /dev/zero > large; sleep 60")
+        with pytest.raises(SandboxUnavailable, match="5 MB are allowed"):
+            await guest.open("thread", fence=2)
+        await run(await guest.open("thread", fence=2), "true")
+
+
+async def test_a_run_learns_that_the_neighbour_has_ended_its_processes() -> None:
+    async with reachable_folder() as folder, _two("local", folder) as (host, guest):
+        await host.open("thread", fence=1)
+        host.release("thread")
+        sandbox = await guest.open("thread", fence=2)
+        await run(sandbox, "sleep 1000 &")
+        await host.close()
+        with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
+            await guest.open("thread", fence=2)
+        await run(await guest.open("thread", fence=2), "true")
+
+
+async def test_a_sandbox_that_no_run_used_ends_next_door_without_a_word() -> None:
+    async with reachable_folder() as folder, _two("local", folder) as (host, guest):
+        await host.open("thread", fence=1)
+        host.release("thread")
+        await run(await guest.open("thread", fence=2), "true")
+        guest.release("thread")
+        await host.close()
+        await run(await guest.open("thread", fence=3), "true")
+
+
+async def test_a_sandbox_that_ended_alone_between_runs_is_replaced_next_door() -> None:
+    async with reachable_folder() as folder, _two("local", folder) as (host, guest):
+        assert isinstance(host, LocalSandboxProvider)
+        await host.open("thread", fence=1)
+        host.release("thread")
+        (jail,) = host._jails()
+        os.kill(jail.pid, signal.SIGKILL)
+        await until(lambda: jail.connection.is_lost)
+        with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
+            await guest.open("thread", fence=2)
+        await run(await guest.open("thread", fence=2), "true")
 
 
 FROZEN = """
