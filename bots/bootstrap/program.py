@@ -295,7 +295,7 @@ async def run_program(
             charge=build_usage_pricer(parts.model_specs.price_of, parts.metrics),
             upload=platforms.upload,
             connect_tools=consents.answer_mcp_connect,
-            describe_hook=lambda hook: describe_hook(hook, secret, links.public_url),
+            describe_hook=lambda hook: describe_hook(hook, links.public_url),
         )
         schedules = ScheduleRunner(
             schedules=stores.schedules,
@@ -324,7 +324,7 @@ async def run_program(
 
             http_app = web_app(api, observability.health)
             http_app.add_routes(consents.routes())
-            http_app.add_routes(Hooks(runner=schedules, secret_key=secret).routes())
+            http_app.add_routes(Hooks(runner=schedules).routes())
             stack.push_async_callback(consents.close)
             if platforms.slack is not None:
                 http_app.add_routes(platforms.slack.http_routes())

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -49,15 +50,16 @@ class HookCall:
     is_test: bool = False
 
 
-def derive_hook_secret(key: bytes, name: str, nonce: str) -> str:
-    """Returns the secret of a hook in the format of Standard Webhooks. It can be used in a URL."""
-    digest = hmac.new(key, f"hook\0{name}\0{nonce}".encode(), hashlib.sha256).hexdigest()
-    return SECRET_PREFIX + base64.b64encode(digest[:48].encode()).decode()
+def new_hook_secret() -> str:
+    """Returns a random secret of a hook in the format of Standard Webhooks. It can be used in a URL."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_hex(24).encode()).decode()
 
 
 def is_authentic(secret: str, headers: Mapping[str, str], body: bytes, *, url_secret: str, now: float) -> bool:
     """Whether the sender knows the secret: it is in the URL (`given`), or a header proves it. Names of headers are in
     lower case."""
+    if not secret.startswith(SECRET_PREFIX):
+        return False
     return _is_same(url_secret, secret) or any(
         _is_same(given, right) for given, right in _proofs(secret, headers, body, now)
     )

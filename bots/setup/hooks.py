@@ -4,7 +4,6 @@ from bots.inbound.commands.schedules import arm_hook
 from bots.inbound.commands.table import HOOK_NAME
 from bots.settings import Settings
 from bots.web.hooks import describe_hook
-from bots.web.links import load_link_secret
 from core.domain.errors import ConfigurationError, ToolError
 from core.domain.outside_text import single_line
 from core.domain.schedules import Schedule
@@ -46,8 +45,7 @@ async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, t
         hook = await arm_hook(name.lower(), task, address, owner, SqlSchedules(database), settings.schedule_limits)
     if isinstance(hook, str):
         raise ConfigurationError(hook)
-    key = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
-    return describe_hook(hook, key, settings.public_url).replace("`", "")
+    return describe_hook(hook, settings.public_url).replace("`", "")
 
 
 async def try_hook(settings: Settings, name: str) -> str:

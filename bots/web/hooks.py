@@ -1,5 +1,6 @@
 """HTTP routes of hooks: URLs that other programs call, so that the agent starts a task with the data that they send."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from bots.inbound.hook_calls import (
     REPEAT_SECONDS,
     TITLE_CHARACTERS_MAX,
     MalformedHookBody,
-    derive_hook_secret,
     is_authentic,
     parse_hook_call,
 )
@@ -24,13 +24,14 @@ from core.tools.schedules import is_hook
 UNSIGNED = "There is no such hook, or the secret or signature is wrong."
 RETRY_AFTER_SECONDS = 600
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Handles calls of hooks. The secrets of hooks are derived from `secret_key`."""
+    """Handles calls of hooks."""
 
     runner: ScheduleRunner
-    secret_key: bytes
 
     def routes(self) -> Sequence[web.RouteDef]:
         return (web.post("/hooks/{name}", self.receive_call), web.post("/hooks/{name}/{secret}", self.receive_call))
@@ -44,7 +45,8 @@ class Hooks:
         trigger = hook.timing if hook and is_hook(hook) else None
         if hook is None or not isinstance(trigger, Trigger):
             raise ApiError(401, "unsigned", UNSIGNED)
-        if not is_authentic(secret_of_hook(hook, self.secret_key), headers, body, url_secret=given, now=now):
+        if not is_authentic(trigger.secret, headers, body, url_secret=given, now=now):
+            log.info("a call of the hook %s was refused: its secret or signature is wrong", hook.schedule_id)
             raise ApiError(401, "unsigned", UNSIGNED)
         try:
             call = parse_hook_call(headers, body, task=hook.task, group_path=trigger.pattern)
@@ -73,16 +75,12 @@ class Hooks:
                 raise ApiError(409, "paused", "This hook is paused, or its last tasks failed.")
 
 
-def secret_of_hook(hook: Schedule, key: bytes) -> str:
-    nonce = hook.timing.nonce if isinstance(hook.timing, Trigger) else ""
-    return derive_hook_secret(key, hook.schedule_id, nonce)
-
-
-def describe_hook(hook: Schedule, key: bytes, public_url: str) -> str:
+def describe_hook(hook: Schedule, public_url: str) -> str:
     """Returns instructions for calling the hook, as Markdown."""
     if not public_url:
         return "Set THREADHAND_PUBLIC_URL to an address at which other programs reach me; the hook is below it."
-    address, secret = f"{public_url.rstrip('/')}/hooks/{quote(hook.schedule_id)}", secret_of_hook(hook, key)
+    address = f"{public_url.rstrip('/')}/hooks/{quote(hook.schedule_id)}"
+    secret = hook.timing.secret if isinstance(hook.timing, Trigger) else ""
     return (
         f"Address: `{address}`\nSecret: `{secret}`\n"
         f"A program that cannot sign calls `{address}/{secret}` instead. Whoever knows the secret can begin this task."

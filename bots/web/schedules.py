@@ -16,7 +16,7 @@ from bots.web.request_parsing import PlaceBody
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
-from core.domain.schedules import PROPOSAL_COMMANDS, Schedule, ScheduleAction, build_commands
+from core.domain.schedules import PROPOSAL_COMMANDS, Schedule, ScheduleAction, Timing, build_commands
 from core.domain.threads import Address
 from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, change_schedule_by
 
@@ -138,7 +138,7 @@ def _schedule_object(schedule: Schedule) -> JsonObject:
         "thread_id": schedule.thread_id,
         "agent_id": schedule.agent_id,
         "task": schedule.task,
-        "rule": timing.rule or None,
+        "rule": (isinstance(timing, Timing) and timing.rule) or None,  # the rule of a hook contains its secret
         "rule_in_words": schedule.rule_in_words,
         "time_zone": timing.time_zone,
         "next_times": [one.due_at.isoformat() for one in islice(timing.following(), _TIMES_SHOWN)],

@@ -7,7 +7,7 @@ change of the clocks skips keeps the offset from before the change, and one that
 import re
 from calendar import day_name, month_name, monthrange
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from typing import ClassVar, Literal, get_args
@@ -152,27 +152,27 @@ class Trigger:
     of a hook.
 
     `pattern` is the emoji's name, the app's id and words of its message, or the field in a hook's body that names the
-    thread. `nonce` makes the secret of each hook unique. Like a Timing, a trigger has a rule and a due time, but the
+    thread. `secret` is what the callers of a hook know. Like a Timing, a trigger has a rule and a due time, but the
     time never comes."""
 
     kind: TriggerKind
     pattern: str = ""
-    nonce: str = ""
+    secret: str = field(default="", repr=False)
     time_zone: ClassVar[str] = ""
     due_at: ClassVar[datetime] = NEVER
 
     @property
     def rule(self) -> str:
-        return f"{_ON}{self.kind.upper()} {self.nonce or '-'} {self.pattern}".rstrip()
+        return f"{_ON}{self.kind.upper()} {self.secret or '-'} {self.pattern}".rstrip()
 
     @classmethod
     def of_rule(cls, rule: str) -> "Trigger | None":
         """Returns the trigger with this rule, or None if the rule belongs to a Timing."""
         if not rule.startswith(_ON):
             return None
-        name, nonce, *pattern = rule.removeprefix(_ON).split(" ", 2)
+        name, secret, *pattern = rule.removeprefix(_ON).split(" ", 2)
         kind = next(kind for kind in get_args(TriggerKind) if kind == name.lower())
-        return cls(kind=kind, nonce=nonce.strip("-"), pattern="".join(pattern))
+        return cls(kind=kind, secret=secret.strip("-"), pattern="".join(pattern))
 
     @property
     def in_words(self) -> str:

@@ -375,7 +375,7 @@ async def test_a_run_knows_the_schedules_that_its_requester_sees(stores: Stores)
     assert loaded.run.requester.time_zone == "Europe/Berlin"
 
 
-HOOK = replace(DAILY, schedule_id="incidents", timing=Trigger(kind="hook", nonce="n1"))
+HOOK = replace(DAILY, schedule_id="incidents", timing=Trigger(kind="hook", secret="n1"))
 CALL = TriggerEvent(kind="hook", address=CHANNEL, key="k1", group="disk", title="Disk full", body="{}")
 
 
@@ -412,7 +412,7 @@ async def test_an_event_begins_nothing_for_a_trigger_that_is_not_armed_any_more(
         case "deleted":
             await stores.schedules.delete("incidents", by=BOB)
         case _:
-            await save(stores, replace(HOOK, timing=Trigger(kind="hook", nonce="n2")))
+            await save(stores, replace(HOOK, timing=Trigger(kind="hook", secret="n2")))
     assert await call(stores) == "gone"
 
 

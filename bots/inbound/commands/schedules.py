@@ -7,8 +7,8 @@ from typing import cast
 
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import is_answer_public
+from bots.inbound.hook_calls import new_hook_secret
 from core.domain.errors import ToolError
-from core.domain.ids import new_short_id
 from core.domain.outside_text import escape_markdown, single_line
 from core.domain.schedules import TASK_CHARACTERS_MAX, Schedule, ScheduleAction, ScheduleLimits, Trigger, build_commands
 from core.domain.threads import Address, Person, Selection
@@ -69,7 +69,7 @@ async def arm_hook(
         address=replace(place, thread_key=""),
         owner=owner,
         task=task.strip(),
-        timing=Trigger(kind="hook", pattern=key, nonce=new_short_id()),
+        timing=Trigger(kind="hook", pattern=key, secret=new_hook_secret()),
         armed_at=datetime.now(UTC),
     )
     if await store.save(hook, limits, by=owner, change="created"):
