@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ from sandbox.modal.config import LIFETIME_SECONDS, ModalConfig
 if TYPE_CHECKING:
     from sandbox.docker.provider import DockerSandboxProvider
     from sandbox.local.probe import ProbeResult
+    from sandbox.local.provider import LocalSandboxProvider
 
 NO_SANDBOX = "You have no sandbox here: commands and files are not available."
 IN_SANDBOX = (
@@ -79,26 +81,14 @@ async def build_sandboxes(
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
         case "local":
-            from sandbox.local.provider import LocalSandboxProvider
-
-            try:
-                policy = parse_egress_policy(settings.sandbox_egress)
-            except ValueError as error:
-                raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
-            egress = EgressConfig(policy=policy, guard=build_address_guard(settings, settings.sandbox_egress_allow))
-            reserve_bytes = settings.sandbox_disk_reserve_mebibytes * MEBIBYTE
-            jails = LocalSandboxProvider(
-                folder,
-                limits=SandboxLimits(disk_free_bytes_min=reserve_bytes, sandboxes=settings.sandboxes_max),
-                egress=egress,
-                lifecycle_policy=_idle_limits(settings),
-            )
+            policy = _egress_policy(settings)
+            jails = build_local_jails(settings, folder)
             tried = await jails.probe()
             if tried.ok:
                 jails.lifecycle.start()
-                text, off = IN_SANDBOX.format(network=_proxy_text(egress.policy)), jails.browser_unavailable_reason
+                text, off = IN_SANDBOX.format(network=_proxy_text(policy)), jails.browser_unavailable_reason
                 if not off:
-                    text += f" {WITH_BROWSER.format(pages=ALL_PAGES if egress.policy.is_open else PAGES_INSIDE)}"
+                    text += f" {WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)}"
                 return SandboxDeps(
                     name="local",
                     provider=jails,
@@ -179,6 +169,28 @@ def confine_parsers(settings: Settings) -> str:
 def _tools_off(tried: "ProbeResult") -> SandboxDeps:
     off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
     return SandboxDeps(name="none", provider=None, warnings=(off,))
+
+
+def build_local_jails(settings: Settings, folder: Path) -> "LocalSandboxProvider":
+    """Builds the local sandbox provider without starting jails. Raises ConfigurationError."""
+    from sandbox.local.provider import LocalSandboxProvider
+
+    reserve_bytes = settings.sandbox_disk_reserve_mebibytes * MEBIBYTE
+    return LocalSandboxProvider(
+        folder,
+        limits=SandboxLimits(disk_free_bytes_min=reserve_bytes, sandboxes=settings.sandboxes_max),
+        egress=EgressConfig(
+            policy=_egress_policy(settings), guard=build_address_guard(settings, settings.sandbox_egress_allow)
+        ),
+        lifecycle_policy=_idle_limits(settings),
+    )
+
+
+def _egress_policy(settings: Settings) -> EgressPolicy:
+    try:
+        return parse_egress_policy(settings.sandbox_egress)
+    except ValueError as error:
+        raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
 
 
 def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":

@@ -16,7 +16,7 @@ from bots.bootstrap.inbound import read_agents, read_follow_modes
 from bots.bootstrap.mcp import load_mcp_server_configs
 from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.process_messaging import check_worker_settings
-from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
+from bots.bootstrap.sandboxes import build_docker_sandboxes, build_local_jails, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
 from bots.setup.check_runner import REPORT_SECONDS, Check, blocking_check, run_in_parallel
 from bots.setup.findings import Finding, failed_findings
@@ -295,10 +295,11 @@ async def check_sandbox(settings: Settings) -> tuple[Finding, ...]:
     """Tests the configured sandbox provider and removes everything that the test creates."""
     match settings.sandbox:
         case "local":
-            from sandbox.local.provider import LocalSandboxProvider
-
             folder = settings.data_dir / f".doctor-{secrets.token_hex(4)}"
-            jails = LocalSandboxProvider(folder)
+            try:
+                jails = build_local_jails(settings, folder)
+            except ConfigurationError as error:
+                return (Finding("fail", "sandbox", str(error), SEE_SETTINGS),)
             try:
                 folder.mkdir(mode=0o711, parents=True)
                 result = await jails.probe()

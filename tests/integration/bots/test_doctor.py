@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bots.settings.models import provider_key_name
-from bots.setup.doctor import run_checks
+from bots.setup.doctor import check_sandbox, run_checks
 from bots.setup.findings import Finding, print_findings
 from storage.redis.streams import create_redis_client
 from tests.chaos.disks import MEBIBYTE, small_disk
@@ -18,6 +18,7 @@ from tests.fakes.embeddings import embeddings_fake
 from tests.integration.bots.test_cli import environment
 from tests.servers import redis
 from tests.support.settings import no_settings as no_settings
+from tests.support.settings import settings
 
 
 @pytest.fixture
@@ -63,6 +64,25 @@ async def test_the_jail_and_its_limits_are_tried_without_a_network(env_file: Pat
     assert findings["sandbox"].fact.startswith("local: jails work.")
     assert "held by" in findings["limits"].fact
     assert "sandbox" not in await found(env_file, SANDBOX="modal", MODAL_APP="m")
+
+
+@pytest.mark.parametrize(
+    ("egress", "fact"),
+    [
+        ("on", "network (a proxy to public addresses only)"),
+        ("off", "network (none at all)"),
+        ("on,off", "THREADHAND_SANDBOX_EGRESS: on is not a host name"),
+    ],
+)
+async def test_the_jail_is_described_as_it_will_run(egress: str, fact: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="threadhand-test-") as folder:
+        Path(folder).chmod(0o711)
+        findings = await check_sandbox(
+            settings(SANDBOX="local", DATA_DIR=folder, SANDBOX_EGRESS=egress, SANDBOX_DISK_RESERVE_MEBIBYTES="777")
+        )
+    report = "\n".join(map(str, findings))
+    assert fact in report
+    assert ("777 MiB of disk" in report) is all(finding.state == "ok" for finding in findings)
 
 
 @pytest.mark.parametrize(
