@@ -1,15 +1,17 @@
 """Lists the workspaces, channels and users that the tokens reach, and posts the test message."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bots.settings import Settings
 from bots.setup.dialog import Choice
-from bots.setup.service_checks import ServiceClient
+from bots.setup.service_checks import NoReply, ServiceClient
 from core.domain.json import json_fields, json_objects
 
 PAGES_MAX = 5
 _TEXT_CHANNEL = 0
+NO_ANSWER = "{} does not answer. Look whether the message is there, or try again in a minute."
 TEST_MESSAGE = "Threadhand is set up. Mention me here, or write to me in a direct message."
 
 
@@ -23,6 +25,13 @@ class ChatDirectory:
 async def load_chat_directory(client: ServiceClient, settings: Settings) -> ChatDirectory:
     """Returns the workspaces, channels and users that the tokens reach. What a platform does not report is left out."""
     found = ChatDirectory()
+    for load in (_load_slack, _load_discord):
+        with suppress(NoReply):
+            await load(client, settings, found)
+    return found
+
+
+async def _load_slack(client: ServiceClient, settings: Settings, found: ChatDirectory) -> None:
     if settings.slack_bot_token:
         known = await client.call_slack(settings, "auth.test", settings.slack_bot_token.get_secret_value())
         if known.text("team_id"):
@@ -36,6 +45,9 @@ async def load_chat_directory(client: ServiceClient, settings: Settings) -> Chat
             if not (row.get("deleted") or row.get("is_bot") or row.get("id") == "USLACKBOT"):
                 name = _text(row, "real_name") or _text(row, "name")
                 found.people.append(Choice(_text(row, "id"), f"{name} (Slack)"))
+
+
+async def _load_discord(client: ServiceClient, settings: Settings, found: ChatDirectory) -> None:
     if settings.discord_token:
         for guild in (await client.call_discord(settings, "/users/@me/guilds")).rows:
             guild_id, name = _text(guild, "id"), _text(guild, "name")
@@ -51,7 +63,6 @@ async def load_chat_directory(client: ServiceClient, settings: Settings) -> Chat
         if _text(owner, "id") and not application.get("team"):
             label = f"{_text(owner, 'username')} (Discord, owner of the application)"
             found.people.append(Choice(_text(owner, "id"), label))
-    return found
 
 
 async def _slack_rows(
@@ -72,18 +83,22 @@ async def _slack_rows(
 async def post_test_message(client: ServiceClient, settings: Settings, channel_id: str) -> str:
     """Posts the test message. Returns an empty string, or a sentence that says why it failed and what to do."""
     if channel_id.isdecimal():
-        token = settings.discord_token.get_secret_value()
-        url = f"{settings.discord_api_url}/channels/{channel_id}/messages"
-        reply = await client.call("POST", url, f"Bot {token}", json={"content": TEST_MESSAGE})
+        try:
+            reply = await client.call_discord(settings, f"/channels/{channel_id}/messages", message=TEST_MESSAGE)
+        except NoReply:
+            return NO_ANSWER.format("Discord")
         if reply.status == 200:
             return ""
-        return f"Discord refuses the message: {reply.text('message') or 'no answer'}."
+        return f"Discord refuses the message: {reply.text('message') or f'status {reply.status}'}."
     bot_token = settings.slack_bot_token.get_secret_value()
     form = {"channel": channel_id, "text": TEST_MESSAGE}
-    reply = await client.call_slack(settings, "chat.postMessage", bot_token, **form)
+    try:
+        reply = await client.call_slack(settings, "chat.postMessage", bot_token, **form)
+    except NoReply:
+        return NO_ANSWER.format("Slack")
     if reply.body.get("ok") is True:
         return ""
-    error = reply.text("error") or "no answer"
+    error = reply.text("error") or f"status {reply.status}"
     if error == "not_in_channel":
         return "The bot is not in that channel: write `/invite @threadhand` there, and pick it again."
     return f"Slack refuses the message: {error}."

@@ -4,10 +4,11 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import wraps
 from typing import cast
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from core.domain.json import json_fields, json_objects
 
 CALL_SECONDS = 10.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024
+RETRY_SECONDS_MAX = 3.0
 CLOCK_SECONDS_MAX = 60.0
 SLACK_APPS = "https://api.slack.com/apps"
 DISCORD_APPS = "https://discord.com/developers/applications"
@@ -33,6 +35,7 @@ DISCORD_PERMISSIONS = {
     "Create Public Threads": 1 << 35,
     "Send Messages in Threads": 1 << 38,
 }
+_RATE_LIMITED = 429
 _ADMINISTRATOR = 1 << 3
 _MESSAGE_CONTENT = 1 << 18 | 1 << 19
 _UNKNOWN_APP = ("invalid_client_id", "bad_client_secret", "invalid_client")
@@ -55,9 +58,14 @@ class ServiceReply:
     body: Mapping[str, object] = field(default_factory=dict[str, object])
     rows: Sequence[Mapping[str, object]] = ()
     scopes: tuple[str, ...] | None = None
+    retry_after_seconds: float = 0.0
 
     def text(self, name: str) -> str:
         return str(self.body.get(name) or "")
+
+
+class NoReply(Exception):
+    """A chat platform did not answer, or answered only that it is overloaded. Nothing follows from that."""
 
 
 @dataclass(slots=True)
@@ -83,6 +91,8 @@ class ServiceClient:
                 allow_redirects=False,
                 **options,  # pyright: ignore[reportArgumentType] - the three named above
             ) as response:
+                waits = response.headers.get("Retry-After", "")
+                retry_after_seconds = min(int(waits[:9]) if waits.isdecimal() else 1, RETRY_SECONDS_MAX)
                 if not url.startswith(self.own_url or "\n"):
                     with suppress(ValueError, TypeError):
                         answered_at = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
@@ -91,7 +101,7 @@ class ServiceClient:
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
                     if len(body) > REPLY_BYTES_MAX:
-                        return ServiceReply(response.status)
+                        return ServiceReply(response.status, retry_after_seconds=retry_after_seconds)
                 scopes = response.headers.get("X-OAuth-Scopes")
                 try:
                     parsed: object = json.loads(body)
@@ -102,16 +112,36 @@ class ServiceClient:
                     json_fields(parsed),
                     json_objects(parsed),
                     None if scopes is None else tuple(one.strip() for one in scopes.split(",") if one.strip()),
+                    retry_after_seconds,
                 )
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return ServiceReply()
 
-    async def call_slack(self, settings: Settings, method: str, token: str, **form: str) -> ServiceReply:
-        return await self.call("POST", f"{settings.slack_api_url}/{method}", f"Bearer {token}", data=form)
+    async def call_slack(self, settings: Settings, method: str, token: str = "", **form: str) -> ServiceReply:
+        """Raises NoReply, like `call_discord`."""
+        authorization = f"Bearer {token}" if token else ""
+        return await self._call_platform("POST", f"{settings.slack_api_url}/{method}", authorization, data=form)
 
-    async def call_discord(self, settings: Settings, path: str) -> ServiceReply:
-        token = settings.discord_token.get_secret_value()
-        return await self.call("GET", f"{settings.discord_api_url}{path}", f"Bot {token}")
+    async def call_discord(self, settings: Settings, path: str, *, message: str = "") -> ServiceReply:
+        """Reads what is at the path, or posts the message there."""
+        url, token = f"{settings.discord_api_url}{path}", settings.discord_token.get_secret_value()
+        if message:
+            return await self._call_platform("POST", url, f"Bot {token}", json={"content": message})
+        return await self._call_platform("GET", url, f"Bot {token}")
+
+    async def _call_platform(self, *call: str, **options: Mapping[str, object]) -> ServiceReply:
+        """Makes the call, and repeats it once after a rate limit. Raises NoReply if the platform does not say what it
+        was asked for."""
+        reply = await self.call(*call, **options)
+        if reply.status == _RATE_LIMITED:
+            await asyncio.sleep(reply.retry_after_seconds)
+            reply = await self.call(*call, **options)
+        if reply.status is None or reply.status == _RATE_LIMITED or reply.status >= 500:
+            raise NoReply
+        return reply
+
+
+PlatformCheck = Callable[[ServiceClient, Settings], Awaitable[tuple[Finding, ...]]]
 
 
 @asynccontextmanager
@@ -120,6 +150,23 @@ async def open_service_client(own_url: str = "") -> AsyncGenerator[ServiceClient
         yield ServiceClient(session, own_url)
 
 
+def _untested_without_reply(subject: str, name: str) -> Callable[[PlatformCheck], PlatformCheck]:
+    """Decorates a check: if the platform does not answer one of its calls, the check has this one finding."""
+
+    def decorate(check: PlatformCheck) -> PlatformCheck:
+        @wraps(check)
+        async def run(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+            try:
+                return await check(client, settings)
+            except NoReply:
+                return (untested_finding(subject, name),)
+
+        return run
+
+    return decorate
+
+
+@_untested_without_reply("slack", "Slack")
 async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Checks the tokens, the scopes of the bot token, and whether both tokens belong to the same app."""
     try:
@@ -143,9 +190,9 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
             "client_secret": settings.slack_client_secret.get_secret_value(),
             "code": "threadhand-setup",
         }
-        reply = await client.call("POST", f"{settings.slack_api_url}/oauth.v2.access", data=form)
+        reply = await client.call_slack(settings, "oauth.v2.access", **form)
         error = reply.text("error")
-        if reply.status is None or not error:
+        if not error:
             return (untested_finding("slack", "Slack"),)
         if error in _UNKNOWN_APP:
             remedy = f"Copy the client id and secret from {SLACK_APPS} (Basic Information) again."
@@ -163,6 +210,7 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
     return tuple(findings)
 
 
+@_untested_without_reply("slack", "Slack")
 async def check_slack_channels(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Checks the allowed channels of Slack, if a single workspace is served."""
     ids = [one for one in settings.allowed_channels if one[0].isalpha()]
@@ -230,8 +278,6 @@ async def _check_app_token(client: ServiceClient, settings: Settings, known: Ser
 
 
 def _slack_problem(reply: ServiceReply, what: str, place: str) -> Finding | None:
-    if reply.status is None or reply.status >= 500:
-        return untested_finding("slack", "Slack")
     if reply.body.get("ok") is True:
         return None
     error = reply.text("error") or f"status {reply.status}"
@@ -250,13 +296,12 @@ def discord_invite(application_id: str, guild_id: str = "") -> str:
     )
 
 
+@_untested_without_reply("discord", "Discord")
 async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Checks the token, the intent, and the bot's permissions in its servers and in the allowed channels."""
     if not settings.discord_token.get_secret_value():
         return (Finding("note", "discord", "is not set up."),)
     me = await client.call_discord(settings, "/users/@me")
-    if me.status is None or me.status >= 500:
-        return (untested_finding("discord", "Discord"),)
     if me.status != 200:
         remedy = f"Copy the bot token, not the client secret, from {DISCORD_APPS} (Bot, Reset Token)."
         return (Finding("fail", "discord", f"refuses the token (status {me.status}).", remedy),)

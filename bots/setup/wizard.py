@@ -23,7 +23,9 @@ from bots.setup.model_checks import check_models, list_models
 from bots.setup.service_checks import (
     DISCORD_APPS,
     SLACK_APPS,
+    NoReply,
     ServiceClient,
+    ServiceReply,
     check_discord,
     check_slack,
     discord_invite,
@@ -321,7 +323,10 @@ async def _create_slack_app(wizard: Wizard, settings: Settings, manifest: JsonOb
     while token := wizard.ask_setting(question, SLACK_CONFIGURATION_TOKEN, is_secret=True).get(
         SLACK_CONFIGURATION_TOKEN
     ):
-        reply = await wizard.client.call_slack(settings, "apps.manifest.create", token, manifest=text)
+        try:
+            reply = await wizard.client.call_slack(settings, "apps.manifest.create", token, manifest=text)
+        except NoReply:
+            reply = ServiceReply()
         if app_id := reply.text("app_id"):
             made = json_fields(reply.body.get("credentials"))
             wizard.say(f"The app {app_id} is created.")
@@ -355,7 +360,10 @@ async def ask_discord(wizard: Wizard, settings: Settings) -> Answers:
         "3. Under Bot, choose Reset Token, and copy the token."
     )
     answers = wizard.ask_setting("Bot token", "THREADHAND_DISCORD_TOKEN", is_secret=True)
-    application = await wizard.client.call_discord(with_changes(settings, answers), "/applications/@me")
+    try:
+        application = await wizard.client.call_discord(with_changes(settings, answers), "/applications/@me")
+    except NoReply:
+        return answers
     if application_id := application.text("id"):
         wizard.say(f"4. Add the bot to your server:\n{discord_invite(application_id)}")
         wizard.confirm("Is it in the server?", is_yes_usual=True)

@@ -273,6 +273,29 @@ async def test_services_that_do_not_answer_are_untested_and_offline_leaves_them_
     assert "note  services  are not tried (--offline)." in map(str, offline)
 
 
+CALLS = {
+    "GET /users/@me": "Discord",
+    "GET /applications/@me": "Discord",
+    "GET /users/@me/guilds": "Discord",
+    "GET /channels/*": "Discord",
+    "GET /guilds/*": "Discord",
+    "auth.test": "Slack",
+    "apps.connections.open": "Slack",
+    "bots.info": "Slack",
+}
+
+
+@pytest.mark.parametrize(("call", "name"), CALLS.items())
+async def test_a_rate_limit_says_nothing_about_the_token_and_permissions(
+    services: Services, call: str, name: str
+) -> None:
+    platform = services.discord if name == "Discord" else services.slack
+    platform.misbehave("rate_limit", method=call, seconds=1)
+    assert [str(one) for one in await services.findings(ALLOWED_CHANNELS="4001") if one.state == "fail"] == []
+    platform.misbehave("rate_limit", method=call, seconds=1, times=9)
+    assert f"{name} does not answer." in await services.failed(ALLOWED_CHANNELS="4001")
+
+
 async def test_keys_of_web_services_are_tried(services: Services) -> None:
     async with fake_web_service([]) as web:
         web.faults["/usage"] = refusal(401)
