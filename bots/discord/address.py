@@ -16,12 +16,14 @@ DIRECT_WORKSPACE = "@me"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLocation:
-    """The ids and kind of a channel. The kind `other` is a guild channel that has no threads."""
+    """The ids and kind of a channel. The kind `other` is a guild channel that has no threads. Not everybody in the
+    parent channel can read a thread that `is_private`."""
 
     kind: Literal["direct", "thread", "channel", "other"]
     channel_id: int
     guild_id: int | None = None
     parent_id: int | None = None
+    is_private: bool = False
 
     def address(self, message_id: int) -> Address:
         """Returns the address of a message's thread. In a channel, this is the thread that the message would start."""
@@ -30,10 +32,11 @@ class ChannelLocation:
                 platform="discord", workspace_id=DIRECT_WORKSPACE, channel_id=str(self.channel_id), thread_key=DIRECT
             )
         in_thread = self.kind == "thread"
+        channel_id = str(self.parent_id if in_thread else self.channel_id)
         return Address(
             platform="discord",
             workspace_id=str(self.guild_id),
-            channel_id=str(self.parent_id if in_thread else self.channel_id),
+            channel_id=f"{channel_id}/{self.channel_id}" if self.is_private else channel_id,
             thread_key=str(self.channel_id if in_thread else message_id),
         )
 
@@ -43,7 +46,13 @@ def locate_channel(channel: object, guild_id: int | None) -> ChannelLocation | N
     of it."""
     match channel:
         case discord.Thread(id=channel_id, parent_id=parent_id, guild=guild):
-            return ChannelLocation(kind="thread", channel_id=channel_id, guild_id=guild.id, parent_id=parent_id)
+            return ChannelLocation(
+                kind="thread",
+                channel_id=channel_id,
+                guild_id=guild.id,
+                parent_id=parent_id,
+                is_private=channel.is_private(),
+            )
         case discord.DMChannel(id=channel_id) | discord.GroupChannel(id=channel_id):
             return ChannelLocation(kind="direct", channel_id=channel_id)
         case discord.TextChannel(id=channel_id, guild=guild):

@@ -236,10 +236,12 @@ class DiscordSurface:
         """Does nothing, because Discord sends private messages only in response to interactions."""
 
     async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
-        """Yields the thread's channel, then the direct message with the person (see DeliverySurface)."""
+        """Yields the thread's channel, if everybody there can read the thread, then the direct message with the person
+        (see DeliverySurface)."""
         if is_direct_message(address):
             return
-        yield replace(address, thread_key=address.channel_id)
+        if address.has_threads:
+            yield replace(address, thread_key=address.channel_id)
         body: JsonObject = {"recipient_id": person_id}
         opened = await self._rest.call("POST", "/users/@me/channels", body=body)
         yield Address(
@@ -310,7 +312,7 @@ class DiscordSurface:
         try:
             return await send(place)
         except SurfaceRefused as error:
-            if error.code != UNKNOWN_CHANNEL or is_direct_message(address):
+            if error.code != UNKNOWN_CHANNEL or not address.has_threads:
                 raise
         # another process may have opened the thread in the meantime
         if not await self._was_open(int(address.thread_key)):

@@ -112,8 +112,8 @@ def find_refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | Non
         # the platform does not report who deleted a message or closed a thread, so accept it in an allowed channel
         anyone = AccessPolicy(workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,))
         place = replace(MEMBER, organisation_id=action.actor.organisation_id)
-        return anyone.find_refusal(address.workspace_id, address.channel_id, "", place)
-    return policy.find_refusal(address.workspace_id, address.channel_id, person.person_id, action.actor)
+        return anyone.find_refusal(address.workspace_id, address.settings_channel_id, "", place)
+    return policy.find_refusal(address.workspace_id, address.settings_channel_id, person.person_id, action.actor)
 
 
 CODE_MINUTES = 60

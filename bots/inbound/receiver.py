@@ -222,7 +222,7 @@ class ActionReceiver:
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
         agents = await self.commands.roster.current_definitions() if is_named else None
         modes = self.follow_modes
-        mode = modes.get(action.address.channel_id) or modes[""]
+        mode = modes.get(action.address.settings_channel_id) or modes[""]
         # over the HTTP API everyone is an admin, because they present the API token
         is_admin = action.address.platform == "api" or self.policy.is_admin(
             action.address.workspace_id, action.person.person_id, action.actor

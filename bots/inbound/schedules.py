@@ -246,7 +246,7 @@ class ScheduleRunner:
         if schedule.address.platform != "api" and not await self.admits(request):
             return NO_ACCESS
         ref = firing.message_ref
-        while firing.group_key and not ref:  # the time limit in `_fire` ends this wait
+        while firing.group_key and schedule.opens_thread and not ref:  # the time limit in `_fire` ends this wait
             if (placed := await self.schedules.find_group_thread(firing)) is not None:
                 firing = placed
                 break

@@ -130,7 +130,7 @@ class Roster:
         Raises RunError if the agent no longer exists."""
         if run.agent_version_id is not None:
             return await self._begun(run.agent_version_id)
-        agent_id = run.agent_id or self.agent_in(thread.address.channel_id, thread.agent_id)
+        agent_id = run.agent_id or self.agent_in(thread.address.settings_channel_id, thread.agent_id)
         version = await self._newest(agent_id)
         if version is None:
             raise RunError(f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one.")

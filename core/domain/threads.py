@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -38,7 +38,10 @@ alone with the agent. "unsure": the agent follows what several users say."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The location of a conversation. `thread_key` is a Slack `thread_ts`, a Discord thread id, "dm", or an API id."""
+    """The location of a conversation. `thread_key` is a Slack `thread_ts`, a Discord thread id, "dm", or an API id.
+
+    Whoever can read the channel `channel_id` can read the conversation. So a private thread on Discord is a channel of
+    its own, with the id CHANNEL/THREAD."""
 
     platform: Platform
     workspace_id: str
@@ -51,6 +54,21 @@ class Address:
         if self.platform == "slack":
             return self.channel_id.startswith("D")
         return self.thread_key == "dm"
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether threads can begin in the channel. On Discord, a direct message and a private thread have none."""
+        return self.thread_key != "dm" and "/" not in self.channel_id
+
+    @property
+    def place_for_tasks(self) -> "Address":
+        """The channel, in which each new task begins a thread, or this thread if the channel has no others."""
+        return replace(self, thread_key="") if self.has_threads else self
+
+    @property
+    def settings_channel_id(self) -> str:
+        """The id of the channel whose settings apply: a private thread has those of the channel that it is in."""
+        return self.channel_id.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

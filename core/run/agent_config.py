@@ -74,7 +74,7 @@ async def build_agent_config(
         await deps.agents.index_knowledge(agent.agent_id)
     own_tools = deps.defaults.toolbox.filter_names(agent.tools.has)
     toolbox = limit_tools(own_tools.with_tools(await deps.agents.mcp_tools(_servers(agent))))
-    options = deps.agents.roster.options_in(thread.address.channel_id, agent)
+    options = deps.agents.roster.options_in(thread.address.settings_channel_id, agent)
     reserved = deps.limits.context_policy.limit_of(model).reserved
     answer_tokens = min(reserved, options.answer_tokens or reserved)
     base = deps.defaults.prompt(thread.address, answer_tokens)
@@ -276,7 +276,7 @@ def build_run_context(
         begin_turn=begin_turn,
         switch=switch,
         context_policy=deps.limits.context_policy,
-        options=deps.agents.roster.options_in(thread.address.channel_id, config.agent),
+        options=deps.agents.roster.options_in(thread.address.settings_channel_id, config.agent),
     )
 
 

@@ -97,7 +97,7 @@ class RunSchedules:
         if trigger is None:
             return self._timing(params)
         # a trigger that can never begin anything here is refused
-        if self.address.platform == "api" or self.address.is_direct:
+        if self.address.platform == "api" or self.address.is_direct or not self.address.has_threads:
             raise ToolError(ONLY_CHANNELS)
         if trigger.kind == "emoji" and self.address.platform == "slack" and not trigger.pattern.isascii():
             raise ToolError("In Slack, give the name of the emoji, such as ticket.")
@@ -130,9 +130,8 @@ class RunSchedules:
         return following
 
     def target_address(self, params: ScheduleTaskParams) -> Address:
-        """Returns the channel for new threads, or this thread. A direct message on Discord has no threads."""
-        is_one_thread = self.address.thread_key == "dm"
-        return self.address if params.thread == "same" or is_one_thread else replace(self.address, thread_key="")
+        """Returns the channel for new threads, or this thread."""
+        return self.address if params.thread == "same" else self.address.place_for_tasks
 
     def schedule_id(self, params: ScheduleTaskParams) -> str:
         """Returns the id of the schedule that the call changes or creates, so that the card can name it beforehand."""
@@ -143,7 +142,7 @@ class RunSchedules:
         timing, place = self.parse_timing(params), self.target_address(params)
         return Schedule(
             schedule_id=self.schedule_id(params),
-            address=replace(place, thread_key="") if isinstance(timing, Trigger) else place,
+            address=place.place_for_tasks if isinstance(timing, Trigger) else place,
             owner=owner,
             task=params.task,
             timing=timing,

@@ -168,7 +168,11 @@ class GatewayClient(discord.AutoShardedClient):
 
 def _locate_thread(payload: discord.RawThreadUpdateEvent | discord.RawThreadDeleteEvent) -> ChannelLocation:
     return ChannelLocation(
-        kind="thread", channel_id=payload.thread_id, guild_id=payload.guild_id, parent_id=payload.parent_id
+        kind="thread",
+        channel_id=payload.thread_id,
+        guild_id=payload.guild_id,
+        parent_id=payload.parent_id,
+        is_private=payload.thread_type is discord.ChannelType.private_thread,
     )
 
 

@@ -52,7 +52,7 @@ class DiscordThreadHistory:
         heard = [one for one in messages if one and (after is None or one.sent_at > after)]
         is_whole = len(found) < size or (after is not None and len(heard) < len(found))
         root, omitted = None, 0
-        if after is None and not is_direct and address.thread_key not in refs:
+        if after is None and address.has_threads and address.thread_key not in refs:
             # the message that started the thread has the thread's id; in a forum post, it is inside the post
             for channel_id in (address.channel_id, address.thread_key):
                 with suppress(SurfaceRefused):

@@ -76,11 +76,11 @@ async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
     chosen = snapshot.thread.agent_id if snapshot else None
     name = called.argument.lower()
     if not name:
-        current = roster.agent_in(address.channel_id, chosen)
+        current = roster.agent_in(address.settings_channel_id, chosen)
         lines: list[str] = []
         for agent_id, agent in agents.items():
             own = roster.options.get(agent.model, NO_OPTIONS)
-            options = str(own.replaced_by(roster.options_in(address.channel_id, agent)))
+            options = str(own.replaced_by(roster.options_in(address.settings_channel_id, agent)))
             note = f" ({options})" if options else ""
             lines.append(f"- `{agent_id}`{' (works here)' if agent_id == current else ''}: {agent.description}{note}")
         return Outcome(notice="\n".join([*lines, _HOW]))

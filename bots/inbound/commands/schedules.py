@@ -1,7 +1,7 @@
 """The chat command `schedules`, and the creation of hooks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
@@ -56,7 +56,8 @@ def _shown(words: str) -> str:
 async def arm_hook(
     name: str, task: str, place: Address, owner: Person, store: Schedules, limits: ScheduleLimits
 ) -> Schedule | str:
-    """Arms a hook in the channel. Returns the hook, or a sentence that explains why it was not armed.
+    """Arms a hook in the channel, or in the thread if the channel has no others. Returns the hook, or a sentence that
+    explains why it was not armed.
 
     The task may begin with `key=FIELD`. FIELD is the field of the request body whose value identifies the thread to
     post in."""
@@ -66,7 +67,7 @@ async def arm_hook(
         return NO_TASK
     hook = Schedule(
         schedule_id=name,
-        address=replace(place, thread_key=""),
+        address=place.place_for_tasks,
         owner=owner,
         task=task.strip(),
         timing=Trigger(kind="hook", pattern=key, secret=new_hook_secret()),

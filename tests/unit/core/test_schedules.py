@@ -10,6 +10,7 @@ import pytest
 
 from bots.inbound.commands.schedules import _shown
 from core.domain.approval import Approval
+from core.domain.errors import ToolError
 from core.domain.outside_text import single_line
 from core.domain.schedules import (
     DueSchedule,
@@ -289,6 +290,36 @@ def test_the_time_zone_of_the_newest_schedule_is_remembered_for_people_who_are_r
     )
     timing = tools.parse_timing(ScheduleTaskParams(task="Post", when="PT1H"))
     assert timing.time_zone == NEW_YORK
+
+
+@pytest.mark.parametrize(
+    ("place", "thread", "target"),
+    [
+        (Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0"), "new", ("C1", "")),
+        (Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0"), "same", ("C1", "1.0")),
+        (Address(platform="discord", workspace_id="1", channel_id="4", thread_key="5"), "new", ("4", "")),
+        (Address(platform="discord", workspace_id="1", channel_id="4/5", thread_key="5"), "new", ("4/5", "5")),
+        (Address(platform="discord", workspace_id="@me", channel_id="9", thread_key="dm"), "new", ("9", "dm")),
+    ],
+)
+def test_a_task_stays_where_only_some_can_read(
+    place: Address, thread: Literal["new", "same"], target: tuple[str, str]
+) -> None:
+    tools = RunSchedules(
+        store=cast(Any, None),
+        limits=ScheduleLimits(),
+        request_key="run",
+        address=place,
+        thread_id="t",
+        agent_id=None,
+        requester=SCHEDULE.owner,
+        requested_at=datetime.now(UTC),
+    )
+    address = tools.target_address(ScheduleTaskParams(task="Post", when="PT1H", thread=thread))
+    assert (address.channel_id, address.thread_key) == target
+    if not place.has_threads:
+        with pytest.raises(ToolError, match="in channels only"):
+            tools.parse_timing(ScheduleTaskParams(task="Post", when="ON:POST"))
 
 
 def test_times_that_nobody_was_there_for_run_once() -> None:

@@ -174,6 +174,8 @@ async def test_a_forum_post_and_a_private_thread_work(world, parent: int | None)
     await world.discord.say("alice", channel_id, "@threadhand hello", thread_id=thread_id)
     request = require_type(await world.received(), IncomingMessage)
     assert request.address.thread_key == thread_id != DIRECT
+    # a private thread is a channel of its own, because not everybody in its channel can read it
+    assert request.address.channel_id == (f"{channel_id}/{thread_id}" if parent is None else channel_id)
     await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
     thread: Channel = world.discord.world.channels[thread_id]
     assert [one.author.name for one in thread.messages.values()] == ["alice", "threadhand"]

@@ -88,6 +88,14 @@ def test_who_is_let_in(policy: AccessPolicy, actor: ActorContext, sentence: str 
     assert find_refusal_sentence(replace(MESSAGE, actor=actor), policy) == sentence
 
 
+@pytest.mark.parametrize(("channel_id", "sentence"), [("C1/5", None), ("C2/5", NOT_ALLOWED)])
+def test_a_listed_channel_includes_its_private_threads(channel_id: str, sentence: str | None) -> None:
+    policy = AccessPolicy(workspaces=("T1",), channels=("C1",))
+    for action in (MESSAGE, replace(DELETION, person=NOBODY)):
+        inside = replace(action, address=replace(HERE, channel_id=channel_id))
+        assert find_refusal_sentence(inside, policy) == sentence
+
+
 @pytest.mark.parametrize(
     ("policy", "sentence"),
     [

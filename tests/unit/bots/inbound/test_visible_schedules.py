@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from bots.inbound.commands.schedules import (
     NONE,
     NOT_IN_PUBLIC,
     answer_schedules,
+    arm_hook,
     list_visible_schedules,
 )
 from core.domain.schedules import DEFAULT_LIMITS, TASK_CHARACTERS_MAX, Schedule, Trigger, build_commands
@@ -30,6 +31,9 @@ from tests.unit.bots.inbound.test_schedules import ALICE, CHANNEL, DAILY, FIRING
 BOB = Person(person_id="U2", name="bob")
 HOOK = replace(DAILY, schedule_id="h", timing=Trigger(kind="hook"))
 ELSEWHERE = replace(DAILY, schedule_id="e", address=replace(CHANNEL, channel_id="C2"))
+OF_DISCORD = replace(CHANNEL, platform="discord", workspace_id="1", channel_id="4")
+AMONG_FEW = replace(OF_DISCORD, channel_id="4/5", thread_key="5")
+DISCORD_DIRECT = replace(OF_DISCORD, workspace_id="@me", channel_id="9", thread_key="dm")
 DRAFT = replace(DAILY, schedule_id="p", state="proposed")
 LONG, KEY = "x" * TASK_CHARACTERS_MAX, "k" * HOOK_KEY_CHARACTERS_MAX
 
@@ -39,7 +43,7 @@ class Store:
 
     def __init__(self, *schedules: Schedule, is_full: bool = False) -> None:
         self.schedules, self.is_full = {one.schedule_id: one for one in schedules}, is_full
-        self.done = list[str]()
+        self.done, self.places = list[str](), list[tuple[str, str]]()
 
     async def list_schedules(self, _selection: Selection) -> list[Schedule]:
         return [*self.schedules.values()]
@@ -53,6 +57,7 @@ class Store:
         self.done.append(
             f"{change} {schedule.schedule_id} by {by.name}: {getattr(schedule.timing, 'pattern', '')}:{schedule.task}"
         )
+        self.places.append((schedule.address.channel_id, schedule.address.thread_key))
         return True
 
     async def pause_schedule(self, schedule_id: str, *, by: Person) -> bool:
@@ -119,6 +124,44 @@ async def test_schedules_are_listed_changed_and_armed(
     answer = await answer_schedules(command, deps, is_admin=command.person == ALICE)
     assert answer == replace(outcome, notice=outcome.notice + answer.notice[len(outcome.notice) :])
     assert store.done == [done] * (done != "")
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "person", "is_there"),
+    [
+        (OF_DISCORD, OF_DISCORD, BOB, True),
+        (AMONG_FEW, AMONG_FEW, BOB, True),
+        (AMONG_FEW, OF_DISCORD, BOB, False),
+        (AMONG_FEW, replace(OF_DISCORD, channel_id="4/6", thread_key="6"), BOB, False),
+        (OF_DISCORD, AMONG_FEW, BOB, False),
+        (AMONG_FEW, OF_DISCORD, ALICE, True),
+        (AMONG_FEW, DISCORD_DIRECT, ALICE, True),
+        (OF_DISCORD, DISCORD_DIRECT, BOB, False),
+        (replace(CHANNEL, workspace_id="T2"), CHANNEL, ALICE, False),
+        (replace(CHANNEL, platform="discord"), CHANNEL, ALICE, False),
+    ],
+)
+async def test_a_schedule_is_known_to_its_owner_and_where_it_belongs(
+    there: Address, here: Address, person: Person, *, is_there: bool
+) -> None:
+    deps: Any = SimpleNamespace(store=Store(replace(DAILY, address=there)), limits=DEFAULT_LIMITS)
+    answer = await answer_schedules(called("pause s", person, here), deps, is_admin=False)
+    assert answer.notice == ("Paused: `s`." if is_there else NO_SUCH.format("s"))
+
+
+@pytest.mark.parametrize(
+    ("here", "place"),
+    [
+        (replace(OF_DISCORD, thread_key="7"), ("4", "")),
+        (AMONG_FEW, ("4/5", "5")),
+        (DISCORD_DIRECT, ("9", "dm")),
+        (replace(CHANNEL, channel_id="D1", thread_key="7.0"), ("D1", "")),
+    ],
+)
+async def test_a_hook_begins_its_tasks_where_it_was_armed(here: Address, place: tuple[str, str]) -> None:
+    store = Store()
+    await arm_hook("n", "a task", here, ALICE, cast(Any, store), DEFAULT_LIMITS)
+    assert store.places == [place]
 
 
 async def test_without_a_server_there_are_no_hooks() -> None:
