@@ -86,8 +86,16 @@ class Selection:
 
     @classmethod
     def of_person(cls, person_id: str, address: Address) -> "Selection":
-        """Returns the selection of everything that belongs to a person in the address's workspace."""
-        return cls(platform=address.platform, workspace_id=address.workspace_id, person_id=person_id)
+        """Returns the selection of everything that belongs to a person in the address's workspace. On Discord, a person
+        is the same in all servers and in direct messages."""
+        workspace_id = None if address.platform == "discord" else address.workspace_id
+        return cls(platform=address.platform, workspace_id=workspace_id, person_id=person_id)
+
+    def includes(self, address: Address, person_id: str) -> bool:
+        """Whether it selects what belongs to this person at this address."""
+        values = (address.platform, address.workspace_id, address.channel_id, person_id)
+        wanted = (self.platform, self.workspace_id, self.channel_id, self.person_id)
+        return all(one in (None, value) for one, value in zip(wanted, values, strict=True))
 
 
 Position = tuple[datetime, str]

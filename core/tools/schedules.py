@@ -214,10 +214,8 @@ class RunSchedules:
 
 def is_visible(schedule: Schedule, place: Address, person: Person) -> bool:
     """Whether the person may see the schedule at this place: it belongs to the same channel, or to the person."""
-    there = schedule.address
-    if (there.platform, there.workspace_id) != (place.platform, place.workspace_id):
-        return False
-    return there.channel_id == place.channel_id or schedule.owner.person_id == person.person_id
+    selections = (Selection.of_channel(place), Selection.of_person(person.person_id, place))
+    return any(one.includes(schedule.address, schedule.owner.person_id) for one in selections)
 
 
 def is_hook(schedule: Schedule) -> bool:
