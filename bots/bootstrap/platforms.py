@@ -149,14 +149,24 @@ class Platforms:
         )
 
     async def send_direct_message(self, address: Address, person_id: str, text: str) -> None:
-        """Posts Markdown to the user's direct messages, or to the address if there is no other way. Raises
+        """Posts Markdown to the user's direct messages or, if they take none, where the thread's own notices go. Raises
         SurfaceError."""
         if address.platform == "api":
             return
-        place = address
-        async for fallback in self._surface_at(address).fallback_addresses(address, person_id):
-            place = fallback
-        await self.post_notice(place, text)
+        places, last = list[Address](), SurfaceRefused("there is no place to post it", code="no_place")
+        try:
+            async for place in self._surface_at(address).fallback_addresses(address, person_id):
+                places.insert(0, place)  # the direct message comes last, because a thread's notices are for all
+        except SurfaceRefused as refused:
+            last = refused
+        for place in places or [address]:
+            try:
+                await self.post_notice(place, text)
+            except SurfaceRefused as refused:
+                last = refused
+            else:
+                return
+        raise last
 
     async def post_notice(self, address: Address, text: str) -> str:
         """Posts Markdown into a thread, outside any run, and returns the message's id. Posts nothing over HTTP. Raises

@@ -56,7 +56,7 @@ CLOSED_REASONS: Mapping[str, str] = {
     "30033": "the thread has too many participants",
     "50001": "I may not see the channel",
     "50007": "you do not accept direct messages from me",
-    "50013": "I need the permissions “Create Public Threads” and “Send Messages in Threads” there",
+    "50013": ("I need the permissions “Send Messages”, “Create Public Threads” and “Send Messages in Threads” there"),
     "50024": "the channel does not take messages",
     "50083": "the thread is locked",
     "50278": "we share no server",
