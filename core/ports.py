@@ -385,8 +385,7 @@ before every request that changes something, after any wait for a rate limit."""
 class ChatSurface(Protocol[ContentT]):
     """A chat platform that messages are delivered to. `ContentT` is `bots.delivery.content.Content`.
 
-    Methods raise SurfaceRateLimited, SurfaceUnclear or SurfaceRefused, or the precondition's exception, but never an
-    SDK's own exception."""
+    Methods raise a subclass of SurfaceError, or the precondition's exception, but never an SDK's own exception."""
 
     async def post(
         self,

@@ -30,7 +30,6 @@ REACT = Failpoint("slack.react")
 FIND = Failpoint("slack.find")
 TELL = Failpoint("slack.tell")
 _RESTRICTED = "posting there is restricted"
-_NO_ACCESS = "the app no longer has access to the workspace"
 CLOSED_REASONS: Mapping[str, str] = {
     "is_archived": "the channel is archived",
     "not_in_channel": "I am not a member of the channel",
@@ -43,10 +42,7 @@ CLOSED_REASONS: Mapping[str, str] = {
     "messages_tab_disabled": "direct messages to the app are switched off",
     "missing_scope": "the app lacks the permission to write",
     "no_permission": "the app lacks the permission to write",
-    "account_inactive": _NO_ACCESS,
-    "token_revoked": _NO_ACCESS,
-    "invalid_auth": _NO_ACCESS,
-    "not_installed": _NO_ACCESS,
+    "not_installed": "the app no longer has access to the workspace",
 }
 """Errors of chat.postMessage (docs.slack.dev) after which nothing can be posted in the thread."""
 

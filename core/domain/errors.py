@@ -23,6 +23,7 @@ ThreadhandError
 └── SurfaceError              a chat platform refused a request or failed
     ├── SurfaceRateLimited    wait `retry_after_seconds`
     ├── SurfaceUnclear        the request may have been carried out; check before sending again
+    ├── SurfaceUnavailable    the token or the workspace is refused, whatever is asked: may be accepted again later
     └── SurfaceRefused        permanent: gone, forbidden, too large; `code` is the platform's own
 """
 
@@ -142,8 +143,17 @@ class SurfaceUnclear(SurfaceError):
     """The platform did not respond or had a server error, so it may have carried out the request."""
 
 
+class SurfaceUnavailable(SurfaceError):
+    """The platform refused the bot's token or the whole workspace, and carried out nothing. That says nothing about
+    this request, which succeeds once the operator has replaced the token, or the platform has moved the workspace."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class SurfaceRefused(SurfaceError):
-    """The platform refused the request permanently."""
+    """The platform refused this request, or this place, permanently."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)

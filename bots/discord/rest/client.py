@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from yarl import URL
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter, rate_limit_owner
-from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnavailable, SurfaceUnclear
 from core.domain.json import JsonObject
 from core.ports import Precondition
 from core.tasks import shield
@@ -123,7 +123,7 @@ class RestClient:
         precondition: Precondition | None = None,
         **parameters: str,
     ) -> JsonValue:
-        """Makes a call and returns the decoded JSON. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        """Makes a call and returns the decoded JSON. Raises a subclass of SurfaceError."""
         options: dict[str, object] = {"timeout": self._timeout(1)}
         if body is not None:
             options["json"] = body
@@ -199,6 +199,8 @@ def translate_error(error: Exception) -> SurfaceError:
             return SurfaceRefused("The file is larger than Discord accepts here.", code=TOO_LARGE)
         case discord.HTTPException(status=status) if status >= 500:
             return SurfaceUnclear(f"Discord answered {status}.")
+        case discord.HTTPException(status=401, text=text):
+            return SurfaceUnavailable(f"Discord refused the token: {text}", code="401")
         case discord.HTTPException(status=status, code=code, text=text):
             return SurfaceRefused(f"Discord answered {status}: {text}", code=str(code or status))
         case _:

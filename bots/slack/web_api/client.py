@@ -32,6 +32,7 @@ from core.domain.errors import (
     SurfaceError,
     SurfaceRateLimited,
     SurfaceRefused,
+    SurfaceUnavailable,
     SurfaceUnclear,
     TokenRefused,
 )
@@ -98,6 +99,19 @@ RATE_LIMIT_ATTEMPTS = 4
 log = logging.getLogger(__name__)
 
 _UNCLEAR_CODES = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable"})
+_UNAVAILABLE_CODES = frozenset(
+    {
+        "account_inactive",
+        "invalid_auth",
+        "not_authed",
+        "org_login_required",
+        "team_added_to_org",
+        "token_expired",
+        "token_revoked",
+    }
+)
+"""Errors of every method (docs.slack.dev) that are about the token or the workspace. They end when the operator
+replaces the token, or when Slack has moved the workspace to an organisation."""
 _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 
@@ -245,7 +259,7 @@ class SlackClient:
             except SurfaceRateLimited as limit:
                 log.warning("slack: rate limited at startup, waiting")
                 await asyncio.sleep(limit.retry_after_seconds)
-            except SurfaceRefused as error:
+            except (SurfaceRefused, SurfaceUnavailable) as error:
                 raise TokenRefused(
                     f"Slack refuses the token in {setting} ({error.code}):"
                     " copy it again from your app's page at api.slack.com/apps."
@@ -257,7 +271,7 @@ class SlackClient:
                 ) from error
 
     async def read(self, method: str, parameters: Parameters) -> JsonObject:
-        """Calls a read-only method. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        """Calls a read-only method. Raises a subclass of SurfaceError."""
         return await self._call(method, "GET", params=parameters)
 
     async def look_up(
@@ -364,4 +378,5 @@ def _translate_error(response: object) -> SurfaceError:
         )
     if status >= 500 or code in _UNCLEAR_CODES or not code:
         return SurfaceUnclear(f"Slack failed ({code or status})")
-    return SurfaceRefused(f"Slack refused ({code})", code=code)
+    kind = SurfaceUnavailable if code in _UNAVAILABLE_CODES else SurfaceRefused
+    return kind(f"Slack refused ({code})", code=code)

@@ -144,8 +144,17 @@ async def test_what_is_beyond_the_last_page_is_left_and_said_to_be(
     assert sum(call.arguments["channel"] == channel for call in pages) == CHANNEL_PAGES_MAX
 
 
+@pytest.mark.parametrize(
+    ("fault", "times", "code"),
+    [("server_error", 4, ""), ("refuse", 1, "team_added_to_org"), ("refuse", 1, "invalid_auth")],
+)
 async def test_a_channel_that_could_not_be_read_is_tried_again(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, monkeypatch: pytest.MonkeyPatch
+    slack: SlackSimulator,
+    storing_receiver: StoringReceiver,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    times: int,
+    code: str,
 ):
     monkeypatch.setattr(backfill, "RETRY_SECONDS", 0.1)
     async with listening(slack, storing_receiver):
@@ -153,7 +162,7 @@ async def test_a_channel_that_could_not_be_read_is_tried_again(
         await until(lambda: len(storing_receiver.taken) == 1)
         await storing_receiver.marked(1)
     await slack.say("alice", channel_of(slack), "@threadhand heard")
-    slack.misbehave("server_error", method="conversations.history", times=4)
+    slack.misbehave(fault, method="conversations.history", times=times, code=code)
     async with listening(slack, storing_receiver):
         await until(lambda: storing_receiver.taken[1:] == ["heard"])
 

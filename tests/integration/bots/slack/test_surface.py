@@ -6,7 +6,13 @@ import pytest
 
 from bots.delivery.content import AnswerPart
 from bots.slack.app import SlackApp
-from core.domain.errors import ConfigurationError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import (
+    ConfigurationError,
+    SurfaceRateLimited,
+    SurfaceRefused,
+    SurfaceUnavailable,
+    SurfaceUnclear,
+)
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, replies
@@ -95,6 +101,16 @@ async def test_a_person_is_told_in_a_direct_message_what_the_channel_refuses(
     assert await speaker.surface.find(direct, "d1") is None
     assert direct.channel_id == slack.workspace.direct[alice.user_id].channel_id
     assert [one async for one in speaker.surface.fallback_addresses(direct, alice.user_id)] == []
+
+
+@pytest.mark.parametrize("code", ["invalid_auth", "account_inactive", "token_expired", "team_added_to_org"])
+async def test_a_refused_token_or_workspace_is_not_a_refused_message(
+    slack: SlackSimulator, speaker: SlackApp, address: Address, code: str
+):
+    slack.misbehave("refuse", method="chat.postMessage", code=code)
+    with pytest.raises(SurfaceUnavailable):
+        await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    assert code not in speaker.surface.closed_reasons
 
 
 async def test_a_slack_out_of_reach_is_told_to_the_operator():

@@ -9,7 +9,7 @@ import pytest
 
 from bots.discord.gateway.events import EventHandler
 from bots.discord.rest.client import RestClient, translate_error, translating_errors
-from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnavailable, SurfaceUnclear
 from tests.support.narrow import require_type
 
 
@@ -26,7 +26,6 @@ def answered(status: int, code: int = 0, **headers: str) -> discord.HTTPExceptio
         (answered(403, 50013), "50013"),
         (answered(404, 10008), "10008"),
         (answered(400, 50035), "50035"),
-        (answered(401), "401"),
         (answered(413), "too_large"),
         (answered(400, 40005), "too_large"),
     ],
@@ -34,6 +33,10 @@ def answered(status: int, code: int = 0, **headers: str) -> discord.HTTPExceptio
 def test_what_will_not_pass_is_refused_with_discords_code(error, code: str) -> None:
     found = require_type(translate_error(error), SurfaceRefused)
     assert found.code == code
+
+
+def test_a_refused_token_says_nothing_about_the_request() -> None:
+    assert isinstance(translate_error(answered(401)), SurfaceUnavailable)
 
 
 @pytest.mark.parametrize(

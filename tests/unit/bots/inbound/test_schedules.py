@@ -11,7 +11,7 @@ import pytest
 from bots.inbound.actions import Outcome
 from bots.inbound.schedules import TOO_OFTEN, ScheduleRunner
 from core.domain.actions import ActorContext, IncomingMessage
-from core.domain.errors import StorageUnavailable, SurfaceRefused
+from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnavailable
 from core.domain.schedules import DueSchedule, Firing, Schedule, Timing, Trigger, TriggerEvent, format_time
 from core.domain.threads import Address, Person
 
@@ -40,7 +40,7 @@ class Ports:
 
     firing: Firing = FIRING
     outcome: Outcome = field(default_factory=lambda: Outcome(run_id="r"))
-    refusal: str = ""
+    refusal: str | Exception = ""
     is_there: bool = True
     is_admitted: bool = True
     is_served: bool = True
@@ -89,6 +89,8 @@ class Ports:
         return self.is_there
 
     async def post(self, _firing: Firing, text: str, *, may_be_posted: bool, precondition: object) -> str:
+        if isinstance(self.refusal, Exception):
+            raise self.refusal
         if self.refusal:
             raise SurfaceRefused("no", code=self.refusal)
         self.events.append(f"announces{' or finds' * may_be_posted}: {text}")
@@ -140,6 +142,7 @@ class Ports:
         (Ports(is_served=False), [], None),
         (Ports(is_admitted=False), ["tells U1", "pauses: "], None),
         (Ports(refusal="closed"), ["tells U1", "pauses: the channel is archived"], None),
+        (Ports(refusal=SurfaceUnavailable("no", code="invalid_auth")), [], None),
         (Ports(refusal="other"), ["tells U1", "pauses: the chat platform refused it: no"], None),
         (Ports(replace(FIRING, note="busy", run_id="r0")), ["tells 6.0: busy", "skipped r0"], None),
         (Ports(replace(FIRING, note="busy")), ["skipped None"], None),
