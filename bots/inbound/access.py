@@ -31,7 +31,9 @@ NO_GUESTS = "I am not allowed to work for guests of this workspace. Ask the oper
 NO_EXTERNAL_MEMBERS = (
     "I am not allowed to work for members of other workspaces. Ask the operator of this bot to let you in."
 )
-UNKNOWN_PERSON = "I cannot check who you are right now, so I did nothing. Please try again in a moment."
+UNKNOWN_PERSON = (
+    "I cannot check who you are, so I did nothing. Please try again later, or ask the operator of this bot."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,7 @@ class AccessCheck:
     async def admits(self, action: UserAction) -> bool:
         """Returns whether the user has access.
 
-        Raises StorageUnavailable if the database cannot be used. If the platform does not report who the user is,
+        Raises StorageUnavailable if the database cannot be used. If the platform does not report now who the user is,
         raises SurfaceUnclear, so that the action is retried, but returns False for users who expect an immediate
         response."""
         sentence, address = find_refusal_sentence(action, self.policy), action.address
@@ -145,7 +147,7 @@ class AccessCheck:
             and await self.pairings.is_paired(address.platform, workspace_id, action.person.person_id)
         ):
             return True
-        if sentence == UNKNOWN_PERSON and not action.actor.expects_answer:
+        if sentence == UNKNOWN_PERSON and not (action.actor.expects_answer or action.actor.is_withheld):
             raise SurfaceUnclear(f"who {action.person.person_id} is, is not known yet")
         return False
 

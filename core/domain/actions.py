@@ -21,14 +21,15 @@ def estimate_sent_at() -> datetime:
 class ActorContext:
     """Facts about the acting user that the platform reports with an action.
 
-    `is_known` is False if the platform did not report them. `groups` are the IDs of the user's roles or user groups, or
-    None if it did not list them. `home_id` is the user's own workspace if it differs from the action's. `has_left`: the
-    user is no longer a member. `organisation_id` is the organisation of the latter, if any. `expects_answer` is true
-    for clicks and slash commands, which the platform shows as failed if they get no response. `app_ids` are the ids of
-    the app that wrote the message.
+    `is_known` is False if the platform did not report them; with `is_withheld`, it refuses to, also later. `groups` are
+    the IDs of the user's roles or user groups, or None if it did not list them. `home_id` is the user's own workspace
+    if it differs from the action's. `has_left`: the user is no longer a member. `organisation_id` is the organisation
+    of the latter, if any. `expects_answer` is true for clicks and slash commands, which the platform shows as failed if
+    they get no response. `app_ids` are the ids of the app that wrote the message.
     """
 
     is_known: bool = True
+    is_withheld: bool = False
     is_direct: bool = False
     is_guest: bool = False
     has_left: bool = False

@@ -100,10 +100,11 @@ class UserLookup:
             )
         except SurfaceError as error:
             log.info("slack: a person cannot be looked up: %s", error)
-            is_gone = isinstance(error, SurfaceRefused) and error.code == NO_SUCH_USER
-            standing = ActorContext(has_left=True) if is_gone else None
+            standing = None
+            if isinstance(error, SurfaceRefused):  # what was known before no longer counts
+                is_gone, before = error.code == NO_SUCH_USER, None
+                standing = ActorContext(is_known=is_gone, has_left=is_gone, is_withheld=not is_gone)
             unknown = _CachedPerson(name=person, time_zone="", standing=standing, asked_at=asked_at, expires_at=0)
-            before = None if is_gone else before
             found = replace(before or unknown, expires_at=time.monotonic() + FAILURE_REMEMBERED_SECONDS)
         finally:
             del self._asking[person]
@@ -140,11 +141,9 @@ def parse_actor_context(user: JsonObject, team_id: str) -> ActorContext:
     return ActorContext(is_guest=is_guest, home_id=home if is_stranger else "")
 
 
-NO_SUCH_GROUP = "no_such_subteam"
-
-
 class UserGroups:
-    """Looks up members of user groups with usergroups.users.list. A group of another workspace counts as empty."""
+    """Looks up members of user groups with usergroups.users.list. A group whose members Slack refuses to list, such as
+    one of another workspace, counts as empty."""
 
     def __init__(self, client: SlackClient, group_ids: Sequence[str]) -> None:
         self._client = client
@@ -182,7 +181,6 @@ class UserGroups:
         try:
             answer = await self._client.read("usergroups.users.list", asked)
         except SurfaceRefused as error:
-            if error.code != NO_SUCH_GROUP:
-                raise
+            log.warning("slack: the members of the user group %s are not listed: %s", group_id, error)
             answer = {}
         self._members[group_id] = frozenset(get_strings(answer, "users")), asked_at

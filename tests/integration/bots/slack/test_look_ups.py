@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bots.inbound import retry_buffer
-from bots.inbound.access import UNKNOWN_PERSON, AccessCheck, AccessPolicy
+from bots.inbound.access import NOT_ALLOWED, UNKNOWN_PERSON, AccessCheck, AccessPolicy
 from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
 from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
@@ -109,3 +109,22 @@ async def test_a_message_waits_until_its_author_is_known(
         slack.misbehave("none")
         await until(lambda: storing_receiver.taken == ["hello"])
     assert UNKNOWN_PERSON not in str(slack.view())
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "sentence"),
+    [
+        ("users.info", "user_not_visible", UNKNOWN_PERSON),
+        ("usergroups.users.list", "plan_upgrade_required", NOT_ALLOWED),
+    ],
+)
+async def test_who_is_never_looked_up_is_told_so(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database, method: str, code: str, sentence: str
+) -> None:
+    groups = ("S1",) if method.startswith("usergroups") else ()
+    async with guarded(slack, storing_receiver, database, groups=groups):
+        slack.misbehave("refuse", method=method, code=code, times=20)
+        await slack.say("alice", channel_of(slack), "@threadhand hello")
+        await until(lambda: sentence in str(slack.view()))
+        assert storing_receiver.taken == []
+        assert calls_of(slack, method) == 1

@@ -173,6 +173,8 @@ async def test_a_message_of_somebody_who_cannot_be_looked_up_waits_and_a_click_d
     check = AccessCheck(policy=AccessPolicy(workspaces=("T1",)), inbox=Known(), pairings=Known())
     with pytest.raises(SurfaceUnclear):
         await check.admits(replace(MESSAGE, actor=UNKNOWN))
+    withheld = replace(MESSAGE, actor=replace(UNKNOWN, is_withheld=True))
+    assert [require(await check.find_refusal(withheld)).notice for _ in range(2)] == [UNKNOWN_PERSON, ""]
     for _ in range(2):
         clicked = replace(BUTTON, actor=replace(UNKNOWN, expects_answer=True))
         refusal = require(await check.find_refusal(clicked))
