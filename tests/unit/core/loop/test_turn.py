@@ -24,10 +24,20 @@ from core.domain.events import (
     TurnFinished,
     TurnStarted,
 )
+from core.domain.threads import Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF
 from core.loop import turn
 from core.loop.run_context import LoopPolicy
-from core.ports import ModelDelta, ModelRequest, ModelRetried, ReasoningSnapshot, TextDelta, ThinkingDelta
+from core.ports import (
+    ModelDelta,
+    ModelFinished,
+    ModelRequest,
+    ModelRetried,
+    ReasoningSnapshot,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
 from core.tools.tool import Tool, ToolContext
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.streamed_model import StreamedModel, calls, ended, invokes, text
@@ -180,6 +190,15 @@ async def test_an_answer_without_words_is_asked_for_again(steps: list[Any], note
     assert "Note from" not in model.tails[0]
     starts = [event for event in run.log.events if isinstance(event, ResponseStarted)]
     assert len(starts) == len(model.requests)
+
+
+@pytest.mark.parametrize(("usage", "tokens"), [(None, 15), (Usage(output_tokens=77), 77), (Usage(), 15)])
+async def test_a_call_that_is_cut_off_is_told_the_limit(usage: Usage | None, tokens: int) -> None:
+    half = ToolCallDelta(index=0, call_id="c", name="note", arguments='{"text": "' + "a" * 50)
+    run = MemoryRun(StreamedModel([[half, ModelFinished(finish_reason="length", usage=usage)], OK]), tools=[NOTE])
+    await run.start("go")
+    (result,) = [message for message in run.log.messages if message.type == "tool"]
+    assert f"its limit of {tokens} tokens" in str(result.content["content"])
 
 
 @pytest.mark.parametrize(
