@@ -14,7 +14,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
 from core.domain.budget import PlannedCall, Reservation, Spent, find_exhausted, price_usage, utc_day
 from core.domain.errors import BudgetExceeded
-from core.domain.events import ErrorRaised
+from core.domain.events import ActivityChanged, ErrorRaised
 from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
@@ -96,6 +96,7 @@ async def build_agent_config(
 
     async def ask_within_budget(question: str) -> str:
         await budget.reserve_next_call()
+        recorder.emit(ActivityChanged(text="Looking into the documents"))
         return await ask(question)
 
     return AgentConfig(

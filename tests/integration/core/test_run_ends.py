@@ -10,7 +10,7 @@ import pytest
 from core.domain.budget import Budget, Limit
 from core.domain.call_consent import STAYS
 from core.domain.errors import StorageUnavailable
-from core.domain.events import RunFinished
+from core.domain.events import ActivityChanged, RunFinished
 from core.domain.threads import Reply
 from core.knowledge.ports import Scope
 from core.loop.run_context import LoopPolicy
@@ -163,6 +163,8 @@ async def test_a_stop_ends_the_search_of_documents(world: World) -> None:
     await world.stop(run_id)
     await running
     assert (await world.read_run(run_id)).status == "stopped"
+    shown = [event.text for event in await world.events(run_id) if isinstance(event, ActivityChanged)]
+    assert shown == ["Looking into the documents"]
 
 
 async def test_a_budget_that_is_used_up_before_documents_are_searched_is_no_failure(world: World) -> None:
