@@ -91,7 +91,7 @@ async def block_open_steps(flow: Flow, why: str) -> None:
 
 
 async def block_steps_of_failed_run(lease: Lease, deps: RunDeps, recorder: RunRecorder) -> None:
-    """Marks the step in progress as blocked if the run fails outside its flow.
+    """Marks the step in progress as blocked if the run ends outside its flow.
 
     Raises LeaseLost if another worker holds the run's lease."""
     plans = deps.stores.plans

@@ -239,6 +239,7 @@ class _Execution:
         except BudgetExceeded as limit:
             ended = budget_used_up(limit)
         await add_missing_results(self._lease, run, thread, self._deps, self._recorder)
+        await block_steps_of_failed_run(self._lease, self._deps, self._recorder)
         return ended
 
     async def _set_up(self, run: Run, thread: Thread, history: Sequence[Message]) -> tuple[AgentConfig, RunContext]:
