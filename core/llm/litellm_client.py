@@ -22,6 +22,7 @@ from core.llm.message_rules import adapt_messages
 from core.llm.openai_answer import AnswerReader, parse_error_body
 from core.llm.openai_request import CLAUDE, cache_mark_places, with_cache_mark
 from core.llm.reasoning import ReasoningOrigin, build_wire_message, provider_of
+from core.llm.thinking import ThinkingHabit
 from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class LiteLLMClient:
         self._base_url = base_url
         self._provider = provider_of(base_url) or "litellm"
         self._silence_seconds = silence_seconds
-        self._late_thinkers: set[str] = set()
+        self._habits: dict[str, ThinkingHabit] = {}
         self._module: ModuleType | None = None
         self._importing = asyncio.Lock()
 
@@ -91,7 +92,7 @@ class LiteLLMClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
-        reader = AnswerReader(ReasoningOrigin(self._provider, request.model), self._late_thinkers, is_library=True)
+        reader = AnswerReader(ReasoningOrigin(self._provider, request.model), self._habits, is_library=True)
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         try:
             module = await self._loaded()

@@ -17,7 +17,7 @@ from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, to_model_error
 from core.llm.reasoning import ReasoningCollector, ReasoningOrigin
-from core.llm.thinking import ThinkingReader
+from core.llm.thinking import ThinkingHabit, ThinkingReader
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 
 log = logging.getLogger(__name__)
@@ -86,19 +86,19 @@ class AnswerReader:
     called tools."""
 
     __slots__ = (
-        "_finish", "_halves", "_has_calls", "_has_image", "_late_thinkers",
+        "_finish", "_habits", "_halves", "_has_calls", "_has_image",
         "_model", "_reasoning", "_thoughts", "_usage",
     )  # fmt: skip
 
-    def __init__(self, origin: ReasoningOrigin, late_thinkers: set[str], *, is_library: bool = False) -> None:
-        """`late_thinkers` are the models whose last answer contained only the end mark of its thinking. The reader
-        updates the set."""
+    def __init__(self, origin: ReasoningOrigin, habits: dict[str, ThinkingHabit], *, is_library: bool = False) -> None:
+        """`habits` tells where the thinking of each model arrives. The reader updates it, so that no single answer can
+        make a model "late" that has completed another one differently."""
         self._reasoning = ReasoningCollector(origin, is_library=is_library)
-        self._model, self._late_thinkers = origin.model, late_thinkers
+        self._model, self._habits = origin.model, habits
         self._finish = ""
         self._halves = SurrogateJoiner()
         self._has_calls = self._has_image = False
-        self._thoughts = ThinkingReader(expects_end=origin.model in late_thinkers)
+        self._thoughts = ThinkingReader(habits.get(origin.model, "unknown"))
         self._usage: Usage | None = None
 
     @property
@@ -135,11 +135,13 @@ class AnswerReader:
 
     def flush(self) -> Sequence[ModelDelta]:
         """Returns the text that was held back and the reasoning, after all chunks were read."""
+        reason = _meaning(self._finish)
+        deltas = self._thoughts.flush(is_cut_off=reason == "length")
         if self._thoughts.has_end_only:
-            self._late_thinkers.add(self._model)
-        else:
-            self._late_thinkers.discard(self._model)
-        return (*self._thoughts.flush(), *self._reasoning.take_snapshot())
+            self._habits.setdefault(self._model, "late")
+        elif self._thoughts.habit != "field" and self._thoughts.has_text and reason in ("stop", "tool_calls"):
+            self._habits[self._model] = "plain"
+        return (*deltas, *self._reasoning.take_snapshot())
 
     def build_last_delta(self) -> ModelFinished:
         """Returns the last delta, and "tool_calls" for "stop" after calls, because some servers do not report them.
@@ -161,7 +163,8 @@ class AnswerReader:
         thought = said.get("reasoning_content") or said.get("reasoning") or said.get("reasoning_text")
         if isinstance(thought, str) and (thought := self._halves.join("thought", thought)):
             deltas.append(ThinkingDelta(text=thought))
-            self._thoughts.has_thought = True
+            self._thoughts.follow_field()
+            self._habits[self._model] = "field"
         # litellm moves the refusal of a whole answer there
         own = json_fields(said.get("provider_specific_fields"))
         for key in ("content", "refusal"):

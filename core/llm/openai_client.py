@@ -26,6 +26,7 @@ from core.llm.openai_answer import (
 from core.llm.openai_request import RequestEncoder
 from core.llm.reasoning import ReasoningOrigin, provider_of
 from core.llm.responses_api import ResponsesEncoder, ResponsesReader
+from core.llm.thinking import ThinkingHabit
 from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class OpenAIChatClient:
         self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/{path}", api_key, timeout)
         self._provider = provider_of(base_url)
         self._new_reader: Callable[[ReasoningOrigin], BodyReader] = (
-            ResponsesReader if uses_responses_api else partial(AnswerReader, late_thinkers=set[str]())
+            ResponsesReader if uses_responses_api else partial(AnswerReader, habits=dict[str, ThinkingHabit]())
         )
         writer = ResponsesEncoder if uses_responses_api else RequestEncoder
         limit = "max_completion_tokens" if "//api.openai.com/" in base_url else "max_tokens"

@@ -1,6 +1,8 @@
 """Separates a model's thinking from its answer where both arrive in one streamed text."""
 
 import re
+from string import ascii_letters, digits
+from typing import Literal
 
 from core.context.code_tracker import MarkdownCodeTracker
 from core.ports import TextDelta, ThinkingDelta
@@ -15,31 +17,47 @@ _BARE_START = re.compile(r"analysis(?=[A-Z])")
 _BARE_MARK = re.compile(r"assistant(?:(?:analysis|final)(?=\S)|commentary(?: to=|(?=[A-Z])))")
 _MAY_BE_BARE = re.compile(r"a[a-z]{0,18}(?: (?:t|to)?)?\Z")
 """The channels of gpt-oss as servers write them that leave its special tokens out."""
+_LAST_OF_WORD = frozenset(f"{ascii_letters}{digits}.!?…。！？")
 _SPACE_MAX = 200
-_DOUBT_CHARACTERS_MAX = 64 * 1024
 Deltas = list[TextDelta | ThinkingDelta]
+ThinkingHabit = Literal["unknown", "late", "plain", "field"]
+"""Where a model's thinking arrives. "late": in the text, and each complete answer so far had the end mark only, because
+the chat template writes the first mark. "field": in a field of the response. "plain": some answer had neither."""
 
 
 class ThinkingReader:
     """Separates thinking inside marks such as `<think>` and `</think>` from the text of one answer.
 
     Some chat templates write the first mark, so that only the second one arrives: then all text before it was thinking,
-    and the next TextDelta replaces it. A second mark that ends the answer is dropped. A first mark in the middle of the
+    and the next TextDelta replaces it. Texts of strangers may name a mark, so this counts only for a mark that begins a
+    line or follows a word without a space, as templates write it, and never if the server sends the thinking in a
+    field. Other second marks are text, and are dropped at the end of the answer. A first mark in the middle of the
     answer counts if the second one follows. Marks in code are text.
 
-    Pass `expects_end` if the last answer of the model had a second mark only: then all text counts as thinking until
-    that mark, and if it never comes, the text is returned at the end."""
+    If the habit is "late", all text counts as thinking until the second mark. If that mark never comes, the text is
+    returned at the end, unless the answer is cut off."""
 
-    def __init__(self, *, expects_end: bool = False) -> None:
+    def __init__(self, habit: ThinkingHabit = "unknown") -> None:
+        self.habit: ThinkingHabit = habit
         self._held: str = ""
         self._lead: str = ""
-        self._is_thinking = self._expects_end = expects_end
+        self._is_thinking = self._expects_end = habit == "late"
         self.has_thought = self.has_end_only = False
-        self._doubt = [""] if expects_end else []
-        self._doubt_characters = self._withdrawn = 0
+        self._doubt = [""] if self._expects_end else []
+        self._withdrawn = 0
         self._mark, self._may_be_mark = _MARK, _MAY_BE_MARK
         self._opening: str | None = ""
         self._begin_text()
+
+    @property
+    def has_text(self) -> bool:
+        return self._has_said
+
+    def follow_field(self) -> None:
+        """Notes that the server sends the thinking in a field."""
+        self.habit, self.has_thought = "field", True
+        if self._expects_end:
+            self._expects_end = self._is_thinking = False
 
     def read(self, text: str) -> Deltas:
         """Returns the deltas for the next piece of the answer. The pieces may be split at any character."""
@@ -52,14 +70,15 @@ class ThinkingReader:
                 # the first channel of gpt-oss: all text is thinking from now on, and the answer if no other one follows
                 self._mark, self._may_be_mark = _BARE_MARK, _MAY_BE_BARE
                 self._is_thinking, self._doubt, text = True, [text[:8]], text[8:]
-        is_inside = self._has_said and not (self._held or self._is_thinking or self._is_closed)
+        is_inside = self._has_said and not (self._held or self._is_thinking or self._end_mark)
         is_inside = is_inside and self._mark is _MARK
         # most of an answer cannot contain a mark
         if is_inside and "<" not in text and "[" not in text and "◁" not in text:
-            self._code.feed(text)
-            return [TextDelta(text=text)]
+            deltas: Deltas = []
+            self._say(text, deltas)
+            return deltas
         whole, self._held = self._held + text, ""
-        deltas: Deltas = []
+        deltas = []
         place = self._withdrawn = 0
         for mark in self._mark.finditer(whole):
             self._pass(whole[place : mark.start()], deltas)
@@ -70,17 +89,19 @@ class ThinkingReader:
         self._pass(whole[place : len(whole) - len(self._held)], deltas)
         return deltas
 
-    def flush(self) -> Deltas:
-        """Returns the text that was held back, after the answer has ended."""
+    def flush(self, *, is_cut_off: bool = False) -> Deltas:
+        """Returns the text that was held back, after the answer has ended or was cut off at its length limit."""
         deltas: Deltas = []
         self._withdrawn = 0
         self._pass((self._opening or "") + self._held, deltas)
-        if self._doubt:
+        if self._doubt and (self._has_said or not is_cut_off):
             self._say("".join(self._doubt), deltas)
         return deltas
 
     def _begin_text(self) -> None:
-        self._has_said = self._is_closed = False
+        self._has_said = False
+        self._is_blank_line, self._follows_word = True, False
+        self._end_mark: str = ""
         self._code = MarkdownCodeTracker()
 
     def _take_mark(self, mark: str, deltas: Deltas) -> None:
@@ -94,17 +115,23 @@ class ThinkingReader:
             self.has_end_only |= self._expects_end
             self._doubt = []
             self._is_thinking, self.has_thought = False, True
-        elif self._is_thinking:
+            return
+        if self._is_thinking:
             self._pass(mark, deltas)
-        elif self._code.is_code:
+            return
+        end_mark, self._end_mark = self._end_mark, ""
+        self._say(end_mark, deltas)
+        if self._code.is_code:
             self._say(mark, deltas)
         elif not is_end:
             self._is_thinking = True
-            self._doubt, self._doubt_characters = [mark] if self._has_said else [], 0
-        elif self._has_said and not self.has_thought:
-            self._withdraw_text(deltas)
+            self._doubt = [mark] if self._has_said else []
+        elif not self._has_said:
+            self.has_thought = True
+        elif self.has_thought or self.habit == "field" or not (self._is_blank_line or self._follows_word):
+            self._end_mark = mark
         else:
-            self._is_closed, self.has_thought = self._has_said, True
+            self._withdraw_text(deltas)
 
     def _pass(self, text: str, deltas: Deltas) -> None:
         if not text:
@@ -115,13 +142,16 @@ class ThinkingReader:
         deltas.append(ThinkingDelta(text=text))
         if self._doubt:
             self._doubt.append(text)
-            self._doubt_characters += len(text)
-            if self._doubt_characters > _DOUBT_CHARACTERS_MAX:
-                self._doubt = []
 
     def _say(self, text: str, deltas: Deltas) -> None:
-        if self._is_closed and text.strip():
-            self._withdraw_text(deltas)
+        if self._end_mark:
+            is_end = not text.strip() and len(self._end_mark) < _SPACE_MAX
+            text, self._end_mark = self._end_mark + text, ""
+            if is_end:
+                self._end_mark = text
+                return
+        if not text:
+            return
         if not self._has_said:
             text = text.lstrip() if self.has_thought else self._lead + text
             self._has_said = bool(text.strip()) or len(text) > _SPACE_MAX
@@ -129,6 +159,9 @@ class ThinkingReader:
         if not self._has_said:
             return
         self._code.feed(text)
+        _, newline, line = text.rpartition("\n")
+        self._is_blank_line = not line.strip() and bool(newline or self._is_blank_line)
+        self._follows_word = text[-1] in _LAST_OF_WORD
         deltas.append(TextDelta(text=text))
 
     def _withdraw_text(self, deltas: Deltas) -> None:

@@ -9,6 +9,7 @@ from core.domain.threads import Usage
 from core.llm import openai_answer
 from core.llm.openai_answer import AN_IMAGE, AnswerReader, ServerSentEventReader, join_deltas, parse_usage
 from core.llm.reasoning import ReasoningOrigin
+from core.llm.thinking import ThinkingHabit
 from core.ports import ModelDelta, TextDelta, ThinkingDelta, ToolCallDelta
 
 EVENT = b'data: {"choices":\ndata: [{"delta": {"content": "a"}}]}\n\n'
@@ -21,7 +22,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reader() -> ServerSentEventReader:
     origin = ReasoningOrigin("provider", "model")
-    return ServerSentEventReader(AnswerReader(origin, late_thinkers=set()))
+    return ServerSentEventReader(AnswerReader(origin, habits={}))
 
 
 def text_of(deltas: list[ModelDelta]) -> str:
@@ -90,7 +91,35 @@ def test_a_cost_that_cannot_be_one_counts_as_not_told(cost: object) -> None:
 
 
 def test_a_picture_in_an_answer_is_told_once() -> None:
-    reader = AnswerReader(ReasoningOrigin(provider="p", model="m"), set())
+    reader = AnswerReader(ReasoningOrigin(provider="p", model="m"), {})
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     chunk: dict[str, object] = {"choices": [{"delta": {"content": "", "images": [picture]}}]}
     assert [*reader.read(chunk), *reader.read(chunk)] == [TextDelta(text=AN_IMAGE)]
+
+
+def answer(text: str, finish: str = "stop", **fields: str) -> dict[str, object]:
+    return {"choices": [{"message": {"content": text, **fields}, "finish_reason": finish}]}
+
+
+LATE = answer("Hm.\n</think>\n\nYes.")
+
+
+@pytest.mark.parametrize(
+    ("answers", "habit"),
+    [
+        ([LATE], "late"),
+        ([LATE, answer("Hm", "length")], "late"),
+        ([LATE, answer("Yes.")], "plain"),
+        ([answer("Yes."), LATE, LATE], "plain"),
+        ([answer("Write </think> there.")], "plain"),
+        ([answer("Hm", "length"), LATE], "late"),
+        ([LATE, answer("Yes.", reasoning_content="Hm."), LATE], "field"),
+    ],
+)
+def test_one_answer_cannot_change_where_a_model_thinks(answers: list[dict[str, object]], habit: str) -> None:
+    habits: dict[str, ThinkingHabit] = {}
+    for body in answers:
+        answer_reader = AnswerReader(ReasoningOrigin(provider="p", model="m"), habits)
+        answer_reader.read(body)
+        answer_reader.flush()
+    assert habits == {"m": habit}

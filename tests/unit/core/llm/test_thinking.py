@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.llm.thinking import ThinkingReader
+from core.llm.thinking import ThinkingHabit, ThinkingReader
 from core.ports import TextDelta, ThinkingDelta
 
 PIECES = [
@@ -30,9 +30,9 @@ LISTED = "A list. Plan:\n1. ```bash\n   ls -la\n   ```\n2. Tell them.\n</think>\
 QUESTION = "Okay, the user wants 2+2.\n"
 
 
-def told(*pieces: str) -> tuple[str, str]:
+def told(*pieces: str, habit: ThinkingHabit = "unknown") -> tuple[str, str]:
     """What was thought, and what was said."""
-    thoughts = ThinkingReader()
+    thoughts = ThinkingReader(habit)
     deltas = [delta for piece in pieces for delta in thoughts.read(piece)]
     deltas += thoughts.flush()
     thought = said = ""
@@ -68,8 +68,13 @@ def told(*pieces: str) -> tuple[str, str]:
         (f"{QUESTION}</THINK>4.", QUESTION, "4."),
         (f"{QUESTION}</think>", QUESTION, ""),
         ("</think>\n\n4.", "", "4."),
-        (f"{QUESTION}</think>Or not.</think>It is 4.", f"{QUESTION}Or not.", "It is 4."),
-        (f"{QUESTION}</think>It is 4.</think>\n", QUESTION, "It is 4.\n"),
+        (f"{QUESTION}</think>Or not.\n</think>It is 4.", QUESTION, "Or not.\n</think>It is 4."),
+        (f"{QUESTION}</think>It is 4.</think>\n", QUESTION, "It is 4."),
+        (f"{QUESTION}  </think>\n\n4.", f"{QUESTION}  ", "4."),
+        ("1. It ends with </think> in the text.\n2. So.", "", "1. It ends with </think> in the text.\n2. So."),
+        ("模型用</think>结束推理", "", "模型用</think>结束推理"),
+        ('It writes "</think>" there.', "", 'It writes "</think>" there.'),
+        ("A </think> </think> b", "", "A </think> </think> b"),
         ("Close it with `</think>`, please.", "", "Close it with `</think>`, please."),
         ("```\n<think>\nx\n</think>\n```\nSo.", "", "```\n<think>\nx\n</think>\n```\nSo."),
         (LISTED, LISTED.partition("</think>")[0], "Here is the list."),
@@ -100,6 +105,11 @@ def told(*pieces: str) -> tuple[str, str]:
 def test_thoughts_are_no_part_of_the_answer(answer: str, thought: str, said: str) -> None:
     assert told(answer) == (thought, said)
     assert told(*answer) == (thought, said)
+
+
+@pytest.mark.parametrize("answer", [f"{QUESTION}</think>\n\nThe answer is 4.", "Hm.\n</think>\nYes. </think> is it."])
+def test_an_end_mark_is_text_if_the_server_sends_the_thinking_in_a_field(answer: str) -> None:
+    assert told(*answer, habit="field") == ("", answer)
 
 
 @given(answer=ANSWERS, picks=st.lists(st.integers(0, 1000), max_size=6))
@@ -144,9 +154,30 @@ def test_many_marks_are_read_in_linear_time(piece: str) -> None:
     ],
 )
 def test_text_before_an_expected_end_is_never_shown(answer: str, said: str) -> None:
-    thoughts = ThinkingReader(expects_end=True)
+    thoughts = ThinkingReader("late")
     deltas = [delta for piece in answer for delta in thoughts.read(piece)] + thoughts.flush()
     shown = [one for one in deltas if isinstance(one, TextDelta)]
     assert "".join(one.text for one in shown) == said
     assert not any(one.replaces_earlier for one in shown)
     assert thoughts.has_end_only is ("</think>" in answer)
+
+
+@pytest.mark.parametrize(
+    ("habit", "answer", "said"),
+    [
+        ("late", "The user is wrong, I should", ""),
+        ("late", "They ask.\n</think>\n\nIt is", "It is"),
+        ("unknown", "analysisThe user is wrong, I should", ""),
+        ("unknown", "Write <think> at the start and", "Write <think> at the start and"),
+        ("plain", "The answer is", "The answer is"),
+    ],
+)
+def test_thinking_that_was_cut_off_is_no_answer(habit: ThinkingHabit, answer: str, said: str) -> None:
+    thoughts = ThinkingReader(habit)
+    deltas = thoughts.read(answer) + thoughts.flush(is_cut_off=True)
+    assert "".join(one.text for one in deltas if isinstance(one, TextDelta)) == said
+
+
+def test_a_long_answer_without_the_expected_end_is_not_lost() -> None:
+    long = "A line of a report.\n" * 10_000
+    assert told(*(long[at : at + 2_000] for at in range(0, len(long), 2_000)), habit="late")[1] == long
