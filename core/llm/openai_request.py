@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from core.domain.json import JsonObject
 from core.llm.message_rules import adapt_messages
 from core.llm.openai_answer import to_json
-from core.llm.reasoning import NEEDED_FIELDS, ReasoningOrigin, build_wire_message, kept_names
+from core.llm.reasoning import NEEDED_FIELDS, STAND_INS, ReasoningOrigin, build_wire_message, kept_names
 from core.ports import ModelRequest
 
 CACHE_BYTES_MAX = 4 * 1024 * 1024
@@ -20,7 +20,7 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 _IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", re.IGNORECASE)
-"""Matches the errors of DeepSeek and Kimi about a message without `reasoning_content`."""
+"""Matches the errors of DeepSeek, Kimi and Gemini about a message without a field of STAND_INS."""
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 CACHE_FIELD = "cache_control"
 CLAUDE = re.compile(r"claude|anthropic", re.IGNORECASE)
@@ -34,7 +34,7 @@ class RequestEncoder:
     objects are never modified, and because the cache keeps a reference so that no other object gets the same id."""
 
     __slots__ = (
-        "_kept", "_model_prefix", "_needs_reasoning", "_not_taken",
+        "_demanded", "_kept", "_model_prefix", "_not_taken",
         "_provider", "_tokens_key", "cached_bytes",
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ class RequestEncoder:
     def __init__(self, *, provider: str, model_prefix: str, tokens_key: str) -> None:
         self._provider = provider
         self._model_prefix = model_prefix
-        self._needs_reasoning: set[str] = set()
+        self._demanded: dict[str, set[str]] = {}
         self._tokens_key = tokens_key
         self._kept: dict[int, tuple[JsonObject, bytes, str]] = {}
         self._not_taken: dict[str, set[str]] = {}
@@ -53,11 +53,13 @@ class RequestEncoder:
         """Adapts later requests to the service's error message. Returns whether this has changed anything.
 
         If the model does not support an option or a field of messages, later requests to it omit the option, or send it
-        under its other name. If it demands `reasoning_content` in every assistant message, they contain it."""
+        under its other name. If it demands a field of STAND_INS in messages that it did not write, they contain it."""
         model = request.model
-        if "reasoning_content" in refusal and _IS_MISSING.search(refusal):
-            is_new = model not in self._needs_reasoning
-            self._needs_reasoning.add(model)
+        missing = {field for field in STAND_INS if field in refusal and _IS_MISSING.search(refusal)}
+        if missing:
+            demanded = self._demanded.setdefault(model, set())
+            is_new = not missing <= demanded
+            demanded |= missing
             self._forget_all()
             return is_new
         not_taken = self._not_taken.setdefault(model, set())
@@ -157,7 +159,7 @@ class RequestEncoder:
             value,
             ReasoningOrigin(self._provider, model),
             refused=frozenset(self._not_taken.get(model, ())),
-            needs_reasoning=model in self._needs_reasoning,
+            demanded=frozenset(self._demanded.get(model, ())),
         )
 
 

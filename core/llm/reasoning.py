@@ -32,8 +32,11 @@ KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
 _THINKING_OPTIONS = frozenset(("thinking", "reasoning", "reasoning_effort"))
 _PIECES = ("text", "summary", "thinking")
 _MERGED_TYPES = frozenset({"reasoning.text", "reasoning.summary", "thinking"})
-EMPTY_REASONING = " "
-"""Stands for reasoning that was not kept. DeepSeek and Kimi reject an empty text."""
+REASONING_FIELD, SIGNATURE_FIELD = "reasoning_content", "thought_signature"
+STAND_INS = {REASONING_FIELD: " ", SIGNATURE_FIELD: "skip_thought_signature_validator"}
+"""What stands for a field that a provider demands of messages which its model did not write. DeepSeek and Kimi demand
+reasoning in each assistant message, and reject an empty text. Gemini 3 demands a signature in the first call of each
+message; Google documents this text for calls of other models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +194,12 @@ def build_wire_message(
     origin: ReasoningOrigin,
     *,
     refused: frozenset[str] = frozenset(),
-    needs_reasoning: bool = False,
+    demanded: frozenset[str] = frozenset(),
 ) -> JsonObject:
     """Returns a message as an OpenAI-compatible endpoint takes it.
 
     Adds the reasoning that `origin` itself has written, except the fields that it has `refused`, and removes an empty
-    `tool_calls`, which providers reject. With `needs_reasoning`, every assistant message gets a `reasoning_content`."""
+    `tool_calls`, which providers reject. A field of STAND_INS that is `demanded` and missing gets its stand-in."""
     if message.get("role") != "assistant":
         return message
     dropped = {REASONING_KEY} if message.get("tool_calls") else {REASONING_KEY, "tool_calls"}
@@ -211,8 +214,14 @@ def build_wire_message(
             else call
             for call, extra in zip(calls, chain(extras, repeat(None)), strict=False)
         ]
-    if needs_reasoning and not wire.get("reasoning_content"):
-        wire["reasoning_content"] = wire.get("reasoning") or EMPTY_REASONING
+    if REASONING_FIELD in demanded and not wire.get(REASONING_FIELD):
+        wire[REASONING_FIELD] = wire.get("reasoning") or STAND_INS[REASONING_FIELD]
+    calls = wire.get("tool_calls")
+    if SIGNATURE_FIELD in demanded and isinstance(calls, list) and isinstance(first := calls[0], dict):
+        google = json_fields(json_fields(first.get("extra_content")).get("google"))
+        if not google.get(SIGNATURE_FIELD):
+            signed: JsonValue = {"google": {SIGNATURE_FIELD: STAND_INS[SIGNATURE_FIELD]}}
+            wire["tool_calls"] = [{**first, "extra_content": signed}, *calls[1:]]
     return wire
 
 
