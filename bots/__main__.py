@@ -243,12 +243,13 @@ def migrate(
             metavar="REVISION", help="The revision that an older version needs; what only newer ones know is dropped."
         ),
     ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Delete what the older version does not know.")] = False,
 ) -> None:
     """Bring the database to this version's tables, or back to those of an older version."""
     settings = _load_settings()
     from bots.bootstrap.program import migrate_database
 
-    print(_run(migrate_database(settings, to)))
+    print(_run(migrate_database(settings, to, may_drop=yes)))
 
 
 @slack.command()

@@ -205,10 +205,10 @@ async def serve_worker(settings: Settings) -> None:
         await asyncio.Event().wait()
 
 
-async def migrate_database(settings: Settings, revision: str) -> str:
+async def migrate_database(settings: Settings, revision: str, *, may_drop: bool) -> str:
     """Migrates the database to this version's schema, or to the revision, and returns what was done. Raises
-    ConfigurationError if that fails."""
-    await migrate(settings.storage_url, revision=revision)
+    ConfigurationError if that fails, and if it would delete users' data without `may_drop`."""
+    await migrate(settings.storage_url, revision=revision, may_drop=may_drop)
     tables = f"the tables of revision {revision}" if revision else "this version's tables"
     return f"The database has {tables}."
 

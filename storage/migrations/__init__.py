@@ -9,7 +9,10 @@ from core.domain.errors import ConfigurationError
 from storage.sql.columns import DatabaseNow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from alembic.config import Config
+    from alembic.script import Script
 
 HEAD = "0026"
 """The newest revision, as a constant because importing Alembic takes longer than the rest of the start."""
@@ -37,12 +40,12 @@ def migrate_connection(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def move_connection(connection: Connection, revision: str) -> None:
+def move_connection(connection: Connection, revision: str, *, may_drop: bool) -> None:
     """Migrates the schema to the revision, which may be older, in the transaction of the connection. Going back drops
     the tables and columns that the older version does not have.
 
-    Raises ConfigurationError if this version does not know the revision, or if the revision is older and a process is
-    still alive."""
+    Raises ConfigurationError if this version does not know the revision, if the revision is older and a process is
+    still alive, or if users' data would be dropped without `may_drop`."""
     from alembic import command
 
     if connection.dialect.name == "postgresql":
@@ -59,6 +62,12 @@ def move_connection(connection: Connection, revision: str) -> None:
     is_alive = func.abs(DatabaseNow() - beat.c.heartbeat_at) <= _WORKER_GONE_SECONDS
     if connection.execute(select(func.count()).select_from(beat).where(is_alive)).scalar_one():
         raise ConfigurationError("A process still uses the database: stop every process first.")
+    losses = () if may_drop else _losses(connection, current, revision)
+    if losses:
+        raise ConfigurationError(
+            f"Going back to {revision} deletes for good: {', '.join(losses)}. Nothing is changed yet. Make a backup, "
+            "and repeat it with --yes."
+        )
     command.downgrade(config, revision)
 
 
@@ -80,9 +89,23 @@ def refuse_unknown(revision: str | None) -> None:
 
 def _known_revisions() -> list[str]:
     """Returns the revisions, oldest first. Their names are in alphabetical order."""
+    return sorted(one.revision for one in _scripts())
+
+
+def _losses(connection: Connection, current: str, revision: str) -> tuple[str, ...]:
+    """Returns what going back deletes, with the number of its rows. A revision says in `DROPS` what only it and newer
+    ones know: the words, and the table with the condition that selects its rows."""
+    dropped = [
+        one.module.DROPS for one in _scripts() if revision < one.revision <= current and "DROPS" in vars(one.module)
+    ]
+    counts = [(connection.execute(text(f"SELECT count(*) FROM {rows}")).scalar_one(), words) for words, rows in dropped]  # noqa: S608 - both are constants of the revisions
+    return tuple(f"{count:,} {words}" for count, words in counts if count)
+
+
+def _scripts() -> "Iterator[Script]":
     from alembic.script import ScriptDirectory
 
-    return sorted(one.revision for one in ScriptDirectory.from_config(_config()).walk_revisions())
+    return ScriptDirectory.from_config(_config()).walk_revisions()
 
 
 def _config() -> "Config":

@@ -190,17 +190,17 @@ async def opened_database(url: str) -> AsyncGenerator[Database]:
         await database.close()
 
 
-async def migrate(url: str, *, revision: str = "") -> None:
+async def migrate(url: str, *, revision: str = "", may_drop: bool = False) -> None:
     """Migrates the schema to the newest revision, or to the given one, which may be older.
 
-    Raises ConfigurationError if the database cannot be used, if it is newer than this program, or if it is in use and
-    the given revision is older."""
+    Raises ConfigurationError if the database cannot be used, if it is newer than this program, or, for an older
+    revision, if it is in use or if users' data would be dropped without `may_drop`."""
     if not revision:
         await (await open_database(url)).close()
         return
     database = await asyncio.to_thread(_connect, _parse(url))
     try:
-        await database.write(_MIGRATE, lambda c: move_connection(c, revision), is_long=True)
+        await database.write(_MIGRATE, lambda c: move_connection(c, revision, may_drop=may_drop), is_long=True)
     except StorageUnavailable as fault:
         raise ConfigurationError(f"The database cannot be used: {fault}") from fault
     finally:

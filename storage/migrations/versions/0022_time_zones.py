@@ -7,6 +7,7 @@ revision = "0022"
 down_revision = "0021"
 branch_labels = None
 depends_on = None
+DROPS = ("messages with the time zone of their author", "thread_input WHERE author_time_zone IS NOT NULL")
 
 
 def upgrade() -> None:

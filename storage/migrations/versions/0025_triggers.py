@@ -7,6 +7,7 @@ revision = "0025"
 down_revision = "0024"
 branch_labels = None
 depends_on = None
+DROPS = ("triggers and hooks", "schedule WHERE next_local = ''")
 _ADDED = ("event_key", "thread_key", "group_key", "title", "body")
 
 

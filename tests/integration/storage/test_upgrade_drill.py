@@ -13,6 +13,7 @@ from core.stores import DeliveryDraft, JournalEntry
 from storage.migrations import HEAD
 from storage.sql.database import migrate, open_database
 from tests.contracts.stores import ADDRESS, COMPLETED, Stores, asking, deciding, stores_over, told
+from tests.contracts.test_store_schedules import DAILY, HOOK, save
 from tests.integration.storage.test_migrations_with_rows import Rows, connected, revisions, rows
 from tests.support.closing import close_after
 from tests.support.narrow import require
@@ -95,7 +96,7 @@ async def test_live_work_goes_to_an_earlier_schema_and_comes_back(new_url: str, 
         work = LiveWork(stores_over(database))
         await work.make()
         before = await database.read(rows)
-    await migrate(new_url, revision=revision)
+    await migrate(new_url, revision=revision, may_drop=True)
     async with connected(new_url) as older:
         there = await older.read(rows)
     assert_kept(before, there)
@@ -121,6 +122,20 @@ async def test_a_database_in_use_does_not_go_back(new_url: str) -> None:
     assert await revision_of(new_url) == HEAD
     await migrate(new_url, revision=revisions()[-2])
     assert await revision_of(new_url) == revisions()[-2]
+
+
+@pytest.mark.parametrize(
+    ("revision", "losses"),
+    [("0024", "1 triggers and hooks"), ("0023", "1 triggers and hooks, 1 schedules and reminders")],
+)
+async def test_what_users_made_is_not_deleted_unasked(new_url: str, revision: str, losses: str) -> None:
+    async with close_after(await open_database(new_url)) as database:
+        await save(stores_over(database), DAILY, HOOK)
+    with pytest.raises(ConfigurationError, match=f"deletes for good: {losses}"):
+        await migrate(new_url, revision=revision)
+    assert await revision_of(new_url) == HEAD
+    await migrate(new_url, revision=revision, may_drop=True)
+    assert await revision_of(new_url) == revision
 
 
 @pytest.mark.parametrize("revision", ["9999", "head", "-1", "base", "0001; DROP TABLE run"])
