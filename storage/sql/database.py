@@ -239,10 +239,12 @@ def _connect(url: URL) -> Database:
         from storage.sql.sqlite_file import check_file
 
         refuse_unknown(check_file(str(url.database)))
-        # Conversations are private to this user; SQLite gives its journal files the mode of the database file.
-        # If the file cannot be created, opening it reports why.
+        # Conversations are private to this user, also in a file that was restored from a backup; SQLite gives its
+        # journal files the mode of the database file. If the file cannot be created, opening it reports why.
         with suppress(OSError):
-            Path(str(url.database)).touch(mode=0o600)
+            file = Path(str(url.database))
+            file.touch(mode=0o600)
+            file.chmod(0o600)
         return SqliteDatabase(str(url.database))
     from storage.sql.postgresql import PostgresqlDatabase
 

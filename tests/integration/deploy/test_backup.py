@@ -103,7 +103,7 @@ async def test_a_copy_of_the_file_is_made_beside_a_writer_and_comes_back(tmp_pat
     (folder := tmp_path / "data of the program").mkdir()
     file = folder / "threadhand.db"
     await migrate(f"sqlite:///{file}")
-    keep = command(".venv/bin/python -c ")
+    keep = f"{command('umask')}\n{command('.venv/bin/python -c ')}"
     async with close_after(await open_database(f"sqlite:///{file}")) as writer:
         await said(writer, "before")
         with closing(sqlite3.connect(file, isolation_level=None)) as other:
@@ -113,15 +113,19 @@ async def test_a_copy_of_the_file_is_made_beside_a_writer_and_comes_back(tmp_pat
             other.execute("COMMIT")
         again = await asyncio.to_thread(run, tmp_path, keep, DATA=str(folder))
         assert "already exists" in again.stderr
+        assert (tmp_path / "backup.db").stat().st_mode & 0o077 == 0
         await said(writer, "after")
         wal = Path(f"{file}-wal").read_bytes()
     Path(f"{file}-wal").write_bytes(wal)  # as after a crash
+    file.unlink()  # as in a new data folder
+    (tmp_path / "backup.db").chmod(0o644)  # as an older document made it
     for start in ("rm -f ", "cp backup.db "):
         await asyncio.to_thread(done, tmp_path, command(start), DATA=str(folder))
     database = await open_database(f"sqlite:///{file}")
     rows = await database.read(lambda c: c.exec_driver_sql(CURSORS).fetchall())
     await database.close()
     assert [tuple(row) for row in rows] == [("before", "1")]
+    assert file.stat().st_mode & 0o077 == 0
 
 
 def test_a_copy_of_no_database_is_not_made(tmp_path: Path) -> None:
