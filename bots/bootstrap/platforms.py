@@ -138,9 +138,9 @@ class Platforms:
                 may_be_posted=may_be_posted,
                 precondition=precondition,
             )
-        surface = self._surface_at(address)
-        posted = await surface.find(address, delivery_id) if may_be_posted else None
-        return posted or await surface.post(address, notice, delivery_id=delivery_id, precondition=precondition)
+        return await _post_once(
+            self._surface_at(address), address, notice, delivery_id, may_be_posted, precondition=precondition
+        )
 
     async def fetch_actor_context(self, address: Address, person_id: str) -> ActorContext:
         """Returns what the platform reports about a user now. Raises SurfaceError or StorageUnavailable."""
@@ -168,15 +168,15 @@ class Platforms:
                 return
         raise last
 
-    async def post_notice(self, address: Address, text: str) -> str:
-        """Posts Markdown into a thread, outside any run, and returns the message's id. Posts nothing over HTTP. Raises
-        SurfaceError."""
+    async def post_notice(
+        self, address: Address, text: str, *, delivery_id: str = "", may_be_posted: bool = False
+    ) -> str:
+        """Posts Markdown into a thread, outside any run, and returns the message's id. With `may_be_posted`, looks for
+        a message with the delivery id first. Posts nothing over HTTP. Raises SurfaceError."""
         if address.platform == "api":
             return ""
-        notice = Notice(markdown=text)
-        return await self._surface_at(address).post(
-            address, notice, delivery_id=new_id(), precondition=_no_precondition
-        )
+        surface = self._surface_at(address)
+        return await _post_once(surface, address, Notice(markdown=text), delivery_id or new_id(), may_be_posted)
 
     def _app_at(self, address: Address) -> "SlackApp | DiscordApp":
         app = {"slack": self.slack, "discord": self.discord}.get(address.platform)
@@ -192,6 +192,19 @@ class Platforms:
 
 async def _no_precondition() -> None:
     return None
+
+
+async def _post_once(
+    surface: DeliverySurface,
+    address: Address,
+    notice: Notice,
+    delivery_id: str,
+    may_be_posted: bool,
+    *,
+    precondition: Precondition = _no_precondition,
+) -> str:
+    posted = await surface.find(address, delivery_id) if may_be_posted else None
+    return posted or await surface.post(address, notice, delivery_id=delivery_id, precondition=precondition)
 
 
 def without_incomplete_slack(settings: Settings) -> tuple[Settings, list[str]]:

@@ -425,7 +425,7 @@ def _build_web_deps(
         conversations=stores.conversations,
         bus=stores.bus,
         receive=reception.receive_trusted,
-        is_claimed=stores.inbox.is_key_claimed,
+        inbox=stores.inbox,
         post=platforms.post_notice,
         propose=platforms.propose,
         stop=stop,

@@ -1,8 +1,11 @@
 """The dependencies of the HTTP API, which are stored in the aiohttp application."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -14,7 +17,7 @@ from core.agents.roster import Roster
 from core.domain.audit import AuditLog
 from core.domain.threads import APP_PREFIX, Address, Person
 from core.ports import EventBus, SandboxProvider
-from core.stores import Conversations, TakeoverClaims
+from core.stores import Conversations, Inbox, TakeoverClaims
 
 API_PLACE = Address(platform="api", workspace_id="api", channel_id="api", thread_key="")
 """The address of the API's own threads, without a thread key."""
@@ -34,23 +37,29 @@ class AgentsDeps:
     audit: AuditLog
 
 
+class PostOnce(Protocol):
+    """Posts Markdown into a chat thread, and returns the message's id. With `may_be_posted`, a message with the
+    delivery id is looked for first. Raises SurfaceError."""
+
+    async def __call__(self, address: Address, text: str, *, delivery_id: str, may_be_posted: bool) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebDeps:
     """Dependencies of the HTTP API.
 
-    `receive` stores a message without an access check, and `is_claimed` returns whether a message with this key was
-    stored. `post` posts Markdown into a chat thread, and returns the message's id or raises SurfaceError. `propose`
-    posts a card with a text, a mapping from the labels of its buttons to their commands, and a title. It raises
-    SurfaceError, too. `stop` requests that a run stop and returns whether the run was still active. `sandboxes` is None
-    if the sandbox tools are disabled. `upload_bytes_max` limits the size of each file. If `api_token` is empty, only
-    programs on this machine have access. `time_zone` is used for schedules without a time zone."""
+    `receive` stores a message without an access check. `propose` posts a card with a text, a mapping from the labels of
+    its buttons to their commands, and a title. It raises SurfaceError. `stop` requests that a run stop and returns
+    whether the run was still active. `sandboxes` is None if the sandbox tools are disabled. `upload_bytes_max` limits
+    the size of each file. If `api_token` is empty, only programs on this machine have access. `time_zone` is used for
+    schedules without a time zone."""
 
     conversations: Conversations
     takeover_claims: TakeoverClaims
     bus: EventBus
     receive: Receive
-    is_claimed: Callable[[str], Awaitable[bool]]
-    post: Callable[[Address, str], Awaitable[str]]
+    inbox: Inbox
+    post: PostOnce
     propose: Callable[[Address, str, Mapping[str, str], str], Awaitable[object]]
     stop: Stop
     sandboxes: SandboxProvider | None
@@ -62,6 +71,8 @@ class WebDeps:
     api_token: str = ""
     heartbeat_seconds: float = 15.0
     agents: AgentsDeps | None = None
+    post_locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary[str, asyncio.Lock])
+    """A lock for each message, by its key, that this process is posting in a chat and storing."""
 
 
 DEPS: web.AppKey[WebDeps] = web.AppKey("deps", WebDeps)

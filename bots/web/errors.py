@@ -120,7 +120,7 @@ def _to_api_error(error: Exception, request: web.Request) -> ApiError:
             return ApiError(503, "chat_unavailable", "The chat cannot be reached just now.")
         case StorageUnavailable():
             log.exception("the database failed under %s", _route(request))
-            sentence = "The database does not answer; nothing was stored. Try again."
+            sentence = "The database does not answer. Try again, with the same Idempotency-Key if you sent one."
             return ApiError(503, "storage_unavailable", sentence)
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             log.error("the disk is full: %s", _route(request))

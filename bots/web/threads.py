@@ -1,6 +1,8 @@
 """HTTP routes of threads and their messages."""
 
+import asyncio
 import base64
+import hashlib
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated
@@ -62,7 +64,8 @@ async def create_thread(request: web.Request) -> web.Response:
 
 
 async def _write_in_chat(request: web.Request, body: ChatMessageBody) -> web.Response:
-    """Posts the text in the chat as a message of the bot, and starts or steers a run with it."""
+    """Posts the text in the chat as a message of the bot, and starts or steers a run with it. A repeated request finds
+    what the first one has posted."""
     deps, key, address = request.app[DEPS], request_parsing.parse_idempotency_key(request), body.address.address
     found = await deps.conversations.find(address)
     if found is None:
@@ -71,17 +74,25 @@ async def _write_in_chat(request: web.Request, body: ChatMessageBody) -> web.Res
         raise ApiError(413, "too_large", f"Shown in a chat, it may have at most {SHOWN_CHARACTERS_MAX} characters.")
     thread_id = found.thread.thread_id
     dedupe_key = f"api:{thread_id}:{key or new_id()}"
-    is_repeated = key is not None and await deps.is_claimed(dedupe_key)
     message = IncomingMessage(
         address=address,
         dedupe_key=dedupe_key,
-        message_ref="" if is_repeated else await deps.post(address, body.chat_markdown),
+        message_ref="",
         person=replace(CHAT_PERSON, name=f"{CHAT_PERSON.name} ({body.author})" if body.author else CHAT_PERSON.name),
         text=body.text,
         sent_at=datetime.now(UTC),
         is_automatic=True,
     )
-    outcome = await _receive(request, message)
+    async with deps.post_locks.setdefault(dedupe_key, asyncio.Lock()):
+        if not await deps.inbox.is_key_claimed(dedupe_key):
+            posted = await deps.post(
+                address,
+                body.chat_markdown,
+                delivery_id=hashlib.sha256(dedupe_key.encode()).hexdigest()[:32],
+                may_be_posted=key is not None and not await deps.inbox.claim_key(f"{dedupe_key}:posted"),
+            )
+            message = replace(message, message_ref=posted)
+        outcome = await _receive(request, message)
     return web.json_response({"thread_id": thread_id, "agent_run_id": _run_id(outcome)}, status=202)
 
 

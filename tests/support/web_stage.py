@@ -173,7 +173,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         is_ignored = isinstance(receipt.decision, Ignore)
         return Outcome(run_id=receipt.run_id, is_ignored=is_ignored)
 
-    async def post(address: Address, text: str) -> str:
+    async def post(address: Address, text: str, **_: object) -> str:
         posted.append((address, text))
         return f"9.{len(posted)}"
 
@@ -186,7 +186,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         takeover_claims=SqlTakeoverClaims(database),
         bus=bus,
         receive=receive,
-        is_claimed=SqlInbox(database).is_key_claimed,
+        inbox=SqlInbox(database),
         post=post,
         propose=propose,
         stop=SqlRunRequests(database).request_stop,

@@ -96,7 +96,7 @@ def test_every_route_is_named(tmp_path: Path) -> None:
             takeover_claims=None,
             bus=MemoryEventBus(),
             receive=nothing,
-            is_claimed=nothing,
+            inbox=None,
             post=nothing,
             propose=nothing,
             stop=nothing,

@@ -12,7 +12,7 @@ from bots.web.deps import WebDeps
 from bots.web.links import SignedLinks
 from bots.web.port_proxy import PortProxies
 from core.ports import Sandbox, SandboxProvider
-from core.stores import Conversations, TakeoverClaims
+from core.stores import Conversations, Inbox, TakeoverClaims
 from storage.memory.event_bus import MemoryEventBus
 
 
@@ -41,7 +41,7 @@ def port_proxies_over(sleepy: Sleepy, folder: Path) -> PortProxies:
         takeover_claims=cast(TakeoverClaims, None),
         bus=MemoryEventBus(),
         receive=unwanted,
-        is_claimed=unwanted,
+        inbox=cast(Inbox, None),
         post=unwanted,
         propose=unwanted,
         stop=unwanted,

@@ -1,5 +1,6 @@
 """Threads and messages over HTTP."""
 
+import asyncio
 import base64
 import io
 import json
@@ -10,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.inbound.actions import UserAction
+from bots.inbound.actions import Outcome, UserAction
 from bots.web.request_parsing import sanitize_file_name
 from bots.web.upload_spool import UploadSource
 from core.domain.actions import IncomingMessage
@@ -18,7 +19,9 @@ from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclea
 from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
+from core.domain.threads import Address, ThreadSnapshot
 from core.stores import JournalEntry
+from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.support.web_stage import Stage, staged
@@ -291,6 +294,51 @@ async def test_words_for_a_chat_thread_are_shown_there_and_begin_a_run(stage: St
     assert more == answer
 
 
+async def test_repeated_words_are_shown_once_however_the_first_request_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted, answers = list[str](), iter(["chat", "database"])
+    both_came, requests, find = asyncio.Event(), list[Address](), SqlConversations.find
+
+    async def note_request(conversations: SqlConversations, address: Address) -> ThreadSnapshot | None:
+        found = await find(conversations, address)
+        requests.append(address)
+        if len(requests) == 2:
+            both_came.set()
+        return found
+
+    async def post(_address: Address, _text: str, *, delivery_id: str, may_be_posted: bool) -> str:
+        if may_be_posted and delivery_id in posted:
+            return "9.1"
+        await both_came.wait()
+        posted.append(delivery_id)
+        if next(answers, "") == "chat":
+            raise SurfaceUnclear("no answer")
+        return "9.2"
+
+    async def receive(_: UserAction) -> Outcome:
+        if next(answers, "") == "database":
+            raise StorageUnavailable("the database restarts")
+        return Outcome(run_id=new_id())
+
+    monkeypatch.setattr(SqlConversations, "find", note_request)
+    async with staged(tmp_path, post=post, receive=receive) as stage:
+        await stage.foreign_thread()
+        body = {"address": CHAT, "text": "Deploy"}
+
+        async def send(status: int, **headers: str) -> str:
+            answer = await stage.json("POST", "/api/thread", status=status, json=body, headers=headers)
+            return str(answer.get("error"))
+
+        key = {"Idempotency-Key": "k"}
+        failures = await asyncio.gather(send(503, **key), send(503, **key))
+        assert sorted(failures) == ["chat_unavailable", "storage_unavailable"]
+        await send(202, **key)
+        assert len(posted) == 1
+        await send(202)
+    assert len(posted) == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "code"),
     [
@@ -326,7 +374,7 @@ async def test_words_for_a_chat_thread_are_checked_before_they_are_shown(
 async def test_what_a_chat_does_not_take_begins_nothing(
     tmp_path: Path, error: Exception, status: int, code: str
 ) -> None:
-    async def post(*_: object) -> str:
+    async def post(*_: object, **_options: object) -> str:
         raise error
 
     async with staged(tmp_path, post=post) as stage:
