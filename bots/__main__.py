@@ -127,7 +127,7 @@ def evaluate(
         print("\n".join(compare_results(*compare, out)))
         return
     if record:
-        print(f"Written to {_run(write_thread_as_task(settings, record, out))}.")
+        print(_run(write_thread_as_task(settings, record, out)))
         return
     options = EvalOptions(
         model=model,
@@ -364,7 +364,7 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
             from bots.eval.task_from_thread import write_thread_as_task
         for thread_id in dict.fromkeys(one.thread_id for one in found):
             try:
-                lines.append(f"Written to {await write_thread_as_task(settings, thread_id, export)}.")
+                lines.append(await write_thread_as_task(settings, thread_id, export))
             except ConfigurationError as error:
                 lines.append(f"Thread {thread_id} was not written: {error}")
     return lines

@@ -1,54 +1,74 @@
 """Turns a recorded thread into a task: what users said and sent, and what the agent did as the reference."""
 
 import json
+import logging
 import re
-import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
 import yaml
 
+from bots.bootstrap.sandboxes import build_sandboxes
 from bots.eval.scripted_models import MENTION
 from bots.settings import Settings
 from core.context.untrusted_text import unwrap_message
-from core.domain.errors import ConfigurationError
+from core.domain.errors import ConfigurationError, SandboxUnavailable, ToolError
 from core.domain.json import JsonObject
 from core.domain.messages import Message
+from core.ports import SandboxProvider
 from simulator.threadbench.task import TASK_FILE
 from storage.sql.database import opened_database
 from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.sandboxes import SqlSandboxRecords
 
 _FILE = re.compile(r"(?m)^\[?Attached file: /workspace/uploads/([^/\n]+?) \(")
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
+log = logging.getLogger(__name__)
 
-async def write_thread_as_task(settings: Settings, thread_id: str, out_dir: Path) -> Path:
-    """Writes the thread as a task to a folder in `out_dir`, and returns the folder.
 
-    Files that people sent are copied from the thread's local sandbox; others must be put beside the task. The checks
-    are only a start: the last run completed and posted the files that it named. Raises ConfigurationError if there is
-    no such thread, or the task exists already."""
+async def write_thread_as_task(settings: Settings, thread_id: str, out_dir: Path) -> str:
+    """Writes the thread as a task to a folder in `out_dir`, and returns a sentence that says where it is, and which
+    files of the users must be put beside it because the thread's sandbox does not have them.
+
+    The checks are only a start: the last run completed and posted the files that it named. Raises ConfigurationError if
+    there is no such thread, or the task exists already."""
     async with opened_database(settings.storage_url) as database:
-        messages = await SqlConversations(database).messages(thread_id)
-    task, files = build_task(messages)
-    name = _NOT_A_NAME.sub("-", cast(str, task["title"]).lower()).strip("-")[:50].strip("-")
-    folder = out_dir / (name or "recorded")
-    if folder.exists():
-        raise ConfigurationError(f"{folder} exists already: move it away, or choose another --out.")
-    folder.mkdir(parents=True)
-    copy_uploads(settings.data_dir / "sandboxes", thread_id, files, folder)
-    told = yaml.safe_dump(task, allow_unicode=True, sort_keys=False, width=120)
-    (folder / TASK_FILE).write_text(told, "utf-8")
-    return folder
+        task, files = build_task(await SqlConversations(database).messages(thread_id))
+        name = _NOT_A_NAME.sub("-", cast(str, task["title"]).lower()).strip("-")[:50].strip("-")
+        folder = out_dir / f"{name or 'recorded'}-{thread_id[-8:]}"
+        if folder.exists():
+            raise ConfigurationError(f"{folder} exists already: move it away, or choose another --out.")
+        folder.mkdir(parents=True)
+        missing: tuple[str, ...] = ()
+        if files:
+            provider = (await build_sandboxes(settings, SqlSandboxRecords(database), are_left_running=True)).provider
+            missing = await copy_uploads(provider, thread_id, files, folder)
+            if provider is not None:
+                await provider.close()
+    content = yaml.safe_dump(task, allow_unicode=True, sort_keys=False, width=120)
+    (folder / TASK_FILE).write_text(content, "utf-8")
+    return f"Written to {folder}" + (f", without {', '.join(missing)}: put that there." if missing else ".")
 
 
-def copy_uploads(sandboxes: Path, thread_id: str, names: Collection[str], folder: Path) -> None:
-    """Copies the files with these names that users sent in the thread. Leaves out links, because the agent may have put
-    links into its sandbox that lead out of it."""
-    for upload in sandboxes.resolve().glob(f"**/{thread_id}/**/uploads/*"):
-        if upload.name in names and upload.is_file() and upload.resolve() == upload:
-            shutil.copy(upload, folder / upload.name)
+async def copy_uploads(
+    provider: SandboxProvider | None, thread_id: str, names: Iterable[str], folder: Path
+) -> tuple[str, ...]:
+    """Copies the files with these names that users sent in the thread from its sandbox. Returns those that are not
+    there any more, or that cannot be read."""
+    missing: list[str] = []
+    for name in names:
+        try:
+            if provider is None:
+                raise SandboxUnavailable("There is no sandbox.")
+            sandbox = await provider.open(thread_id, fence=0)
+            content = b"".join([piece async for piece in sandbox.files.read(f"uploads/{name}")])
+            (folder / Path(name).name).write_bytes(content)
+        except (SandboxUnavailable, ToolError) as error:
+            log.warning("the file %s of thread %s was not copied: %s", name, thread_id, error)
+            missing.append(name)
+    return tuple(missing)
 
 
 def build_task(messages: Sequence[Message]) -> tuple[JsonObject, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from simulator.threadbench.results import EvalResult
 from simulator.threadbench.task import load_tasks
+from simulator.view import SentFile
 from tests.integration.bots.test_cli import command
 from tests.integration.e2e.staging import run_staged
 
@@ -95,13 +96,16 @@ async def test_a_tool_server_that_does_not_start_is_said(monkeypatch: pytest.Mon
 
 async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(tmp_path: Path) -> None:
     async with run_staged("slack", STORY) as stage:
-        await stage.say("How many lines has this?")
+        await stage.say("How many lines has this?", files=(SentFile(name="team.csv", content=b"a\nb\n"),))
         await stage.settled(1)
         (thread,) = stage.rows("SELECT thread_id FROM thread")
         stage.program.terminate()
         assert await stage.program.ended() == 0
-        data = settings().model_copy(update={"data_dir": stage.program.folder / "data"})
-        folder = await write_thread_as_task(data, str(thread[0]), tmp_path / "tasks")
+        data = settings().model_copy(update={"data_dir": stage.program.folder / "data", "sandbox": "unsafe-process"})
+        sentence = await write_thread_as_task(data, str(thread[0]), tmp_path / "tasks")
+        (folder,) = (tmp_path / "tasks").iterdir()
+        assert sentence == f"Written to {folder}."
+        assert (folder / "team.csv").read_bytes() == b"a\nb\n"
         with pytest.raises(ConfigurationError, match="exists already"):
             await write_thread_as_task(data, str(thread[0]), tmp_path / "tasks")
         with pytest.raises(ConfigurationError, match="no such thread"):

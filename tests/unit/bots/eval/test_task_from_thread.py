@@ -4,22 +4,20 @@ from pathlib import Path
 
 from bots.eval.task_from_thread import build_task, copy_uploads
 from core.domain.messages import Message
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.support.sandboxes import pieces
 
 
-def test_only_files_of_the_thread_are_copied(tmp_path: Path) -> None:
-    secret, uploads = tmp_path / "secret.txt", tmp_path / "sandboxes/slack/thread/files/uploads"
-    secret.write_text("secret")
-    uploads.mkdir(parents=True)
-    (uploads / "sent.txt").write_text("sent")
-    (uploads / "other.txt").write_text("other")
-    (uploads / "link.txt").symlink_to(secret)
-    led_out = tmp_path / "sandboxes/discord/thread/files"
-    led_out.mkdir(parents=True)
-    (led_out / "uploads").symlink_to(tmp_path)
-    folder = tmp_path / "task"
-    folder.mkdir()
-    copy_uploads(tmp_path / "sandboxes", "thread", ["sent.txt", "link.txt", "secret.txt", "../secret.txt"], folder)
-    assert {file.name: file.read_text() for file in folder.iterdir()} == {"sent.txt": "sent"}
+async def test_sent_files_come_from_the_sandbox_and_the_others_are_named(tmp_path: Path) -> None:
+    sandboxes = MemorySandboxes()
+    sandbox = await sandboxes.open("thread", fence=1)
+    await sandbox.files.write("uploads/sent.txt", pieces(b"sent"))
+    await sandbox.files.write("made.txt", pieces(b"made"))
+    names = ["sent.txt", "deleted.txt", "../made.txt", ".."]
+    missing = await copy_uploads(sandboxes, "thread", names, tmp_path)
+    assert missing == ("deleted.txt", "..")
+    assert (tmp_path / "sent.txt").read_text() == "sent"
+    assert await copy_uploads(None, "thread", ["sent.txt"], tmp_path) == ("sent.txt",)
 
 
 def test_a_line_that_a_user_wrote_names_no_file_elsewhere() -> None:
