@@ -66,7 +66,7 @@ async def run_chat(settings: Settings) -> int:
             "http_port": 0,
             "drain_seconds": 0.0,
         }
-        async with run_program(settings.model_copy(update=changes)) as program:
+        async with run_program(settings.model_copy(update=changes), is_temporary=True) as program:
             chat = _Chat(program.api)
             for warning in program.warnings:
                 chat.write(f"{warning}\n")

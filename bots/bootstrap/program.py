@@ -64,6 +64,8 @@ from bots.web.links import SignedLinks, load_link_secret, local_server_url
 from bots.web.mcp_consent import McpConsents
 from bots.web.upload_spool import UploadSource
 from core import failpoints
+from core.domain.errors import SandboxUnavailable
+from core.domain.threads import Selection
 from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.model_usage import build_usage_pricer
 from core.ports import RunQueue
@@ -87,6 +89,7 @@ Jobs = dict[str, tuple[float, Callable[[], Awaitable[object]]]]
 """Jobs to repeat by name, each with its interval in seconds."""
 
 QUIET_SWEEP_SECONDS = 15.0
+THREADS_DESTROYED_MAX = 10_000
 NO_LINKS = (
     "This worker creates no links to files, previews and browsers: set THREADHAND_PUBLIC_URL to the address of the"
     " bot's HTTP server."
@@ -245,18 +248,26 @@ def _freeze_startup_objects() -> None:
 
 @asynccontextmanager
 async def run_program(
-    settings: Settings, *, with_worker: bool = True, with_chat: bool = True, queue: RunQueue | None = None
+    settings: Settings,
+    *,
+    with_worker: bool = True,
+    with_chat: bool = True,
+    queue: RunQueue | None = None,
+    is_temporary: bool = False,
 ) -> AsyncGenerator[RunningProgram, None]:
     """Context manager: the program runs inside the block.
 
     `with_worker`: execute runs in this process. `with_chat`: receive messages, deliver results and serve HTTP in this
     process. `queue` replaces the queue from the settings. It is given in a function at Modal, whose sandboxes outlive
-    the process. Raises ConfigurationError, with one sentence for each problem, if the program cannot start."""
+    the process. `is_temporary`: the caller deletes the data folder, so the sandboxes, which can be elsewhere, are
+    destroyed at the end. Raises ConfigurationError, with one sentence for each problem, if the program cannot start."""
     check_worker_settings(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
     raise_descriptor_limit()
     async with AsyncExitStack() as stack:
         parts, observability = await _open_parts(settings, queue, stack)
+        if is_temporary:
+            stack.push_async_callback(_destroy_sandboxes, parts)
         stores, sandboxes, worker_id = parts.stores, parts.sandboxes, new_worker_id()
         # without a shared server, no other process can leave work behind, so sweeps may be rare
         quiet_sweep_seconds = 0.0 if settings.redis_url else QUIET_SWEEP_SECONDS
@@ -373,6 +384,18 @@ async def run_program(
             startup_findings=platforms.startup_findings,
             api=api,
         )
+
+
+async def _destroy_sandboxes(parts: ProgramParts) -> None:
+    provider = parts.sandboxes.provider
+    if provider is None:
+        return
+    for listed in await parts.stores.conversations.newest_threads(Selection(), limit=THREADS_DESTROYED_MAX):
+        if listed.thread.sandbox_id:
+            try:
+                await provider.destroy(listed.thread.thread_id)
+            except SandboxUnavailable as error:
+                log.warning("the sandbox of thread %s was not deleted: %s", listed.thread.thread_id, error)
 
 
 async def _open_parts(

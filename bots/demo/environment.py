@@ -150,7 +150,7 @@ async def start_demo(
         (folder / TOOL_SERVERS).write_text(board_server_settings(board), "utf-8")
         if world.agent:
             (folder / AGENTS / "threadhand.yaml").write_text(world.agent, "utf-8")
-        program = await stack.enter_async_context(run_program(played))
+        program = await stack.enter_async_context(run_program(played, is_temporary=True))
         yield DemoEnvironment(
             slack=slack,
             discord=discord,

@@ -1,6 +1,9 @@
 """`threadhand chat` in a terminal, with the scripted model and a real sandbox."""
 
+import json
+import os
 import re
+import sys
 from pathlib import Path
 
 from bots.demo.mcp_notice_board import board_server_settings
@@ -8,13 +11,15 @@ from bots.demo.scripted_model import serve_scenario
 from simulator.model.scenario import load_scenario
 from tests.integration.bots.terminal import play_in_terminal
 from tests.integration.bots.test_cli import command, environment
+from tests.paths import FAKES
 
 STORY = (Path(__file__).parent / "chat_story.yaml").read_text("utf-8")
+FAKE_DOCKER = FAKES / "docker_cli.py"
 # what the line editor writes beside the prompt
 _EDITOR = re.compile(r"\x1b\[\?2004[hl]\r?")
 
 
-async def chat(folder: Path, *turns: tuple[str, str]) -> tuple[str, int | None]:
+async def chat(folder: Path, *turns: tuple[str, str], **variables: str) -> tuple[str, int | None]:
     (folder / "mcp.json").write_text(board_server_settings(folder / "board.txt"))
     async with serve_scenario(load_scenario(STORY)) as script:
         own = {
@@ -23,6 +28,7 @@ async def chat(folder: Path, *turns: tuple[str, str]) -> tuple[str, int | None]:
             "THREADHAND_LLM_BASE_URL": script.base_url,
             "THREADHAND_LLM_API_KEY": "scripted",
             "THREADHAND_MCP_CONFIG": str(folder / "mcp.json"),
+            **variables,
         }
         shown, code = await play_in_terminal(
             ("-m", "bots", "chat"), turns, folder=folder, environ=environment(folder, **own)
@@ -67,6 +73,27 @@ async def test_a_conversation_in_the_terminal_from_a_file_to_a_file(tmp_path: Pa
     assert (tmp_path / "report.txt").read_text() == "mine"
     assert (tmp_path / "report-2.txt").read_text() == "theirs"
     assert (tmp_path / "board.txt").read_text().count("\n") == 1
+
+
+async def test_nothing_of_a_conversation_stays_in_docker(tmp_path: Path) -> None:
+    (docker := tmp_path / "docker").mkdir()
+    (docker / "docker").write_text(f"#!{sys.executable}\n{FAKE_DOCKER.read_text()}")
+    (docker / "docker").chmod(0o755)
+    (tmp_path / "my words.txt").write_text("theirs")
+    shown, code = await chat(
+        tmp_path,
+        ("> ", f"'{tmp_path}/my words.txt'"),
+        ("> ", "make the report"),
+        ("> ", "2"),
+        ("> ", "Yes!"),
+        ("> ", "/quit"),
+        THREADHAND_SANDBOX="docker",
+        PATH=f"{docker}:{os.environ['PATH']}",  # noqa: TID251 - tests
+    )
+    assert code == 0, shown
+    calls = [json.loads(line)[:2] for line in (docker / "asked").read_text().splitlines()]
+    assert ["volume", "create"] in calls
+    assert list((docker / "volumes").iterdir()) == []
 
 
 async def test_ctrl_c_stops_the_run_and_then_leaves(tmp_path: Path) -> None:
