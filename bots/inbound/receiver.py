@@ -21,6 +21,7 @@ from bots.inbound.actions import (
     stop_request_from,
 )
 from bots.inbound.commands.conversation import CommandDeps
+from bots.inbound.commands.forget import answer_without_conversation
 from bots.inbound.commands.suggestions import Suggestion
 from bots.inbound.commands.table import COMMANDS, answer_command, audit_entry_for, suggest_values
 from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested, StoredAction
@@ -134,10 +135,13 @@ class ActionReceiver:
                 return Outcome(run_id=action.run_id)
             case CommandCalled(name="stop"):
                 outcome = await self._accept(stop_request_from(action))
-                if outcome.is_ignored:  # if there is a run, the same stop request was received before
-                    notice = "" if outcome.run_id else "Nothing is running here."
-                    return Outcome(notice=notice, is_ignored=True)
-                return Outcome(notice="Stopping.", run_id=outcome.run_id)
+                if not outcome.is_ignored:
+                    return Outcome(notice="Stopping.", run_id=outcome.run_id)
+                conversations = self.commands.conversations
+                if outcome.run_id is None and not await conversations.has_thread(action.address):
+                    return replace(await answer_without_conversation(action, conversations), is_ignored=True)
+                # if there is a run, the same stop request was received before
+                return Outcome(notice="" if outcome.run_id else "Nothing is running here.", is_ignored=True)
             case CommandCalled():
                 if (message := await self._answer_meant(action)) is not None:
                     return await self._accept(message)

@@ -39,7 +39,17 @@ async def test_the_word_stop_stops_and_says_so(stage: ReceiverStage) -> None:
 
 
 async def test_stop_where_nothing_runs_says_so(stage: ReceiverStage) -> None:
+    await stage.play((await stage.receiver.receive(message())).run_id)
     assert (await stage.receiver.receive(command("stop"))).notice == "Nothing is running here."
+
+
+async def test_stop_outside_a_conversation_leads_to_the_newest_ones(stage: ReceiverStage) -> None:
+    """Slack's slash commands have no thread."""
+    await stage.receiver.receive(message("hello there"))
+    called = replace(command("stop"), address=replace(HERE, thread_key=""))
+    outcome = await stage.receiver.receive(called)
+    assert "hello there" in outcome.notice
+    assert [run.stop_requested for run in await runs_of(stage)] == [False]
 
 
 async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
