@@ -16,6 +16,7 @@ from bots.inbound.actions import (
     Outcome,
     RunButtonPressed,
     UserAction,
+    conversation_link,
     decide_action,
     is_late_message,
     stop_request_from,
@@ -41,6 +42,7 @@ HOLD_SECONDS = 0.2
 HOLDS_MAX = 7
 """How often a message waits HOLD_SECONDS for a question that is being posted. The total is shorter than platforms wait
 for an acknowledgement."""
+IN_NEWEST = "\n\nYou wrote outside of a conversation, so this is about [your newest one]({})."
 NOT_OF_THIS = "That is not a run of this conversation."
 
 
@@ -114,7 +116,10 @@ class ActionReceiver:
         way."""
         if isinstance(action, CommandCalled) and (there := await self._newest_below(action)) is not None:
             message = action.message and replace(action.message, address=there)
-            action = replace(action, address=there, message=message)
+            outcome = await self.receive_trusted(replace(action, address=there, message=message))
+            is_meant = outcome.notice != "" and COMMANDS[action.name].is_about_conversation
+            where = IN_NEWEST.format(conversation_link(there)) if is_meant else ""
+            return replace(outcome, notice=outcome.notice + where)
         match action:
             case RunButtonPressed():
                 return await self._handle_button(action)

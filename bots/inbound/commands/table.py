@@ -123,7 +123,8 @@ class Command:
 
     `answer` is None for a command that goes through the inbox. With `is_private`, the command is refused if everyone in
     the channel would see the response. `slash_prefix` is inserted before the values of the options. With
-    `is_top_level`, the slash command is `/NAME` instead of `/agent NAME`."""
+    `is_top_level`, the slash command is `/NAME` instead of `/agent NAME`. With `is_general`, it is the same in each
+    conversation."""
 
     name: str
     help: str
@@ -134,6 +135,11 @@ class Command:
     slash_prefix: str = ""
     is_private: bool = False
     takes_files: bool = False
+    is_general: bool = False
+
+    @property
+    def is_about_conversation(self) -> bool:
+        return not (self.is_general or self.is_for_admins)
 
     @property
     def is_for_admins(self) -> bool:
@@ -206,6 +212,7 @@ _ROWS = (
         (CommandForm("[TOPIC]", "Short help, help for one word, or with `all` a list of all words"),),
         options=(CommandOption("topic", "A word to explain, or all", find=lambda called, deps: _find_topics()),),
         is_top_level=True,
+        is_general=True,
     ),
     Command(
         "use",
@@ -296,6 +303,7 @@ _ROWS = (
             CommandOption("schedule", "The schedule, or the name of the hook", find=suggestions.find_schedule_values),
             CommandOption("task", "Admins: what to do when the hook is called"),
         ),
+        is_general=True,
     ),
     Command(
         "agents",
@@ -318,6 +326,7 @@ _ROWS = (
             CommandOption("version", "The number of a version", "number"),
             CommandOption("other", "The number of the version to compare it with", "number"),
         ),
+        is_general=True,
     ),
     Command(
         "budget",
@@ -340,6 +349,7 @@ _ROWS = (
             ),
             CommandOption("limit", "US dollars (5), tokens (2000000 tokens), none, or default"),
         ),
+        is_general=True,
     ),
     Command(
         "pair",

@@ -11,8 +11,8 @@ import pytest
 
 from bots.inbound import receiver as receiver_module
 from bots.inbound.access import NOT_ALLOWED, AccessPolicy
-from bots.inbound.actions import NO_ANSWER, CommandCalled, FeedbackGiven, Outcome, RunButtonPressed
-from bots.inbound.receiver import NO_DETAILS, NOT_OF_THIS, ActionReceiver
+from bots.inbound.actions import NO_ANSWER, CommandCalled, FeedbackGiven, Outcome, RunButtonPressed, conversation_link
+from bots.inbound.receiver import IN_NEWEST, NO_DETAILS, NOT_OF_THIS, ActionReceiver
 from core.domain.actions import ActorContext, IncomingMessage, StopRequested
 from core.domain.threads import Accept, Address, Decision, Hold, Ignore, Overhear, Person, Run, StopRun, Thread
 from core.stores import Receipt
@@ -279,6 +279,28 @@ async def test_a_command_that_another_process_answers_is_left_to_it() -> None:
         for key in ("left", "done", "busy"):
             assert (await receiver.receive(replace(called, dedupe_key=key))).is_ignored
     assert carried_out == ["left"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "is_linked"),
+    [("knowledge", "", True), ("knowledge", "old", False), ("follow", "", True), ("help", "", False)],
+)
+async def test_a_command_outside_of_a_conversation_says_which_one_it_was_for(
+    name: str, key: str, *, is_linked: bool
+) -> None:
+    asked = list[Address]()
+
+    async def answer(called: CommandCalled, _deps: object) -> Outcome:
+        asked.append(called.address)
+        return Outcome(notice="Done.")
+
+    place = replace(DIRECT, thread_key=key)
+    called = CommandCalled(address=place, dedupe_key="c", name=name, argument="", person=ALICE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(receiver_module, "answer_command", answer)
+        outcome = await Ports(conversation=DIRECT).receiver().receive(called)
+    assert asked == [place if key else DIRECT]
+    assert outcome.notice == ("Done." + IN_NEWEST.format(conversation_link(DIRECT)) if is_linked else "Done.")
 
 
 @pytest.mark.parametrize(("home", "is_taken"), [(HERE, True), (THERE, False)])
