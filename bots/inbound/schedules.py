@@ -49,7 +49,8 @@ PAUSED = "I paused the schedule “{task}” (`{id}`), because {problem}. `sched
 
 
 LocateTriggerEvent = Callable[[], Awaitable[TriggerEvent]]
-"""Returns the event with its thread, which may take a call to the platform. Raises SurfaceError."""
+"""Returns the event with its thread, and with the app that caused it, which may take calls to the platform. Raises
+SurfaceError."""
 
 
 class TriggerEventHandler(Protocol):
@@ -147,13 +148,15 @@ class ScheduleRunner:
             # allow for a difference between the two clocks
             armed_at, happened_at = schedule.armed_at - timedelta(seconds=CLOCKS_SECONDS), event.happened_at
             is_new = happened_at is None or happened_at > armed_at
-            if is_new and isinstance(schedule.timing, Trigger) and schedule.timing.matches(event, self.apps):
+            trigger = schedule.timing
+            if is_new and isinstance(trigger, Trigger) and trigger.matches(event, self.apps):
                 try:
                     event, locate = await locate() if locate else event, None
                 except SurfaceRefused as refused:  # the message was deleted
                     log.info("an event begins nothing: %s", refused)
                     return
-                if await self.fire_for_event(schedule, event) == "too_often":
+                # now it is known whether an app caused it
+                if trigger.matches(event, self.apps) and await self.fire_for_event(schedule, event) == "too_often":
                     self._give_up_once(schedule, TOO_OFTEN)
 
     async def fire_for_event(self, schedule: Schedule, event: TriggerEvent) -> EventRefusal | None:

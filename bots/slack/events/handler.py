@@ -35,7 +35,7 @@ from bots.slack.web_api.downloads import fetch_file_metadata
 from bots.slack.web_api.notices import NoticeSender
 from bots.slack.web_api.users import UserGroups, UserLookup
 from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
-from core.domain.errors import StorageUnavailable, SurfaceError
+from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceUnclear
 from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
 from core.domain.threads import Address, IncomingFile
@@ -187,7 +187,8 @@ class EventHandler:
         """Passes the event to the schedules if a trigger can wait for events of its kind."""
         if self._hear and (happened := parse_trigger_event(event, self._client.identity)):
             is_reaction = happened.kind == "emoji"
-            await self._hear(happened, partial(self._find_thread, happened) if is_reaction else None)
+            locate = partial(self._find_thread, happened, get_text(event, "user")) if is_reaction else None
+            await self._hear(happened, locate)
 
     async def _on_event(self, event: JsonObject, *, is_missed: bool = False) -> None:
         channel, ts = get_text(event, "channel"), get_text(event, "ts")
@@ -296,12 +297,16 @@ class EventHandler:
         named = replace(await self._context_with(find_user_ids(event)), reacted_thread_ts=thread_ts)
         return parse_safely(partial(parse_event, event, named))
 
-    async def _find_thread(self, happened: TriggerEvent) -> TriggerEvent:
-        """Returns the event with the thread of its message, because a reaction event does not contain it."""
+    async def _find_thread(self, happened: TriggerEvent, person_id: str) -> TriggerEvent:
+        """Returns the event with the thread of its message and the ids of the app that reacted, because a reaction
+        event does not contain them."""
         parameters = {"channel": happened.address.channel_id, "ts": happened.message_ref, "limit": 1}
         (message, *_) = get_objects(await self._client.look_up("conversations.replies", parameters), "messages") or [{}]
         thread_ts = get_text(message, "thread_ts") or happened.message_ref
-        return replace(happened, address=replace(happened.address, thread_key=thread_ts))
+        actor = await self._people.fetch_actor_context(person_id)
+        if not (actor.is_known or actor.is_withheld):
+            raise SurfaceUnclear("whether an app reacted is not known yet")
+        return replace(happened, address=replace(happened.address, thread_key=thread_ts), app_ids=actor.app_ids)
 
     async def _receive_inbound(
         self,

@@ -127,7 +127,8 @@ def parse_actor_context(user: JsonObject, team_id: str) -> ActorContext:
     Slack always names the home workspace. If a simulator does not, `is_stranger` decides. The user of an app counts as
     an app."""
     if user.get("is_bot") is True:
-        return ActorContext(app_ids=frozenset({get_text(user, "id")}))
+        ids = (get_text(user, "id"), get_text(user, "profile", "api_app_id"), get_text(user, "profile", "bot_id"))
+        return ActorContext(app_ids=frozenset(filter(None, ids)))
     if user.get("deleted") is True:
         return ActorContext(has_left=True)
     home = get_text(user, "team_id")

@@ -204,6 +204,17 @@ async def test_an_event_is_looked_up_once_if_a_schedule_waits_for_it(is_located:
     assert lookups == ["looks"] * is_located
 
 
+async def test_what_an_app_did_begins_nothing_unless_the_app_is_allowed() -> None:
+    async def locate() -> TriggerEvent:
+        return replace(EYES, app_ids=frozenset({"A1"}))
+
+    ports = Ports(waiting=(ON_EMOJI,))
+    await ports.runner().handle_trigger_event(EYES, locate)
+    assert ports.events == []
+    await replace(ports.runner(), apps=("A1",)).handle_trigger_event(EYES, locate)
+    assert ports.events == ["begins for 5.0"]
+
+
 @pytest.mark.parametrize(
     ("happened_at", "is_new"),
     [(None, True), *((ON_EMOJI.armed_at - timedelta(seconds=seconds), seconds < 60) for seconds in (59, 60))],

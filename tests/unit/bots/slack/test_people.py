@@ -28,3 +28,6 @@ def test_a_person_is_known_by_the_workspace_they_come_from(user: JsonObject, sta
 def test_the_user_of_an_app_is_an_app():
     standing = parse_actor_context({"id": "U9", "team_id": "T1", "is_bot": True}, "T1")
     assert standing.app_ids == {"U9"}
+    profile: JsonObject = {"api_app_id": "A9", "bot_id": "B9"}
+    standing = parse_actor_context({"id": "U9", "is_bot": True, "profile": profile}, "T1")
+    assert standing.app_ids == {"U9", "A9", "B9"}

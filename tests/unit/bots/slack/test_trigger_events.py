@@ -1,12 +1,21 @@
 """Which events of a channel a schedule may wait for."""
 
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 
+from bots.inbound.actions import Outcome
+from bots.inbound.schedules import LocateTriggerEvent
 from bots.slack.events.backfill import MessageReplay
+from bots.slack.events.handler import EventHandler
 from bots.slack.events.parse import parse_trigger_event
-from bots.slack.web_api.client import Identity
+from bots.slack.web_api.client import Identity, SlackClient
+from bots.slack.web_api.users import UserLookup
+from core.domain.errors import SurfaceUnclear
+from core.domain.json import JsonObject
+from core.domain.schedules import TriggerEvent
+from tests.support.narrow import require
 
 BOT = Identity(team_id="T1", user_id="UBOT", bot_id="BBOT", name="threadhand")
 POST: dict[str, Any] = {
@@ -64,6 +73,43 @@ def test_posts_apps_and_emoji_are_events(event: dict[str, Any], kind: str, detai
 )
 def test_nothing_else_is(event: dict[str, Any]) -> None:
     assert parse_trigger_event(event, BOT) is None
+
+
+class _Slack(SlackClient):
+    """A Slack in which U2 is this user, or cannot be looked up now."""
+
+    def __init__(self, user: JsonObject | None) -> None:
+        super().__init__(bot_token="xoxb-1", api_url="http://127.0.0.1:9/api/")
+        self._identity, self._user = BOT, user
+
+    async def read(self, method: str, *_arguments: object, **_more: object) -> JsonObject:
+        if method != "users.info":
+            return {"messages": [{"ts": "100.5", "thread_ts": "99.5"}]}
+        if self._user is None:
+            raise SurfaceUnclear("no answer")
+        return {"user": self._user}
+
+
+@pytest.mark.parametrize(
+    ("user", "app_ids"),
+    [
+        ({"id": "U2", "team_id": "T1"}, set[str]()),
+        ({"id": "U2", "is_bot": True, "profile": {"api_app_id": "A1"}}, {"U2", "A1"}),
+        (None, None),
+    ],
+)
+async def test_whose_emoji_it_is_is_looked_up(user: JsonObject | None, app_ids: set[str] | None) -> None:
+    async def receive(_action: object) -> Outcome:
+        return Outcome()
+
+    async def hear(_event: TriggerEvent, locate: LocateTriggerEvent | None = None) -> None:
+        located = await require(locate)()
+        assert (located.address.thread_key, located.app_ids) == ("99.5", app_ids)
+
+    client = _Slack(user)
+    handler = EventHandler(client, UserLookup(client), receive, hear=hear)
+    with nullcontext() if app_ids is not None else pytest.raises(SurfaceUnclear):
+        await handler.pass_to_schedules(EMOJI)
 
 
 class _Heard:
