@@ -122,17 +122,15 @@ class ScheduleRunner:
         if (now := await self.schedules.find_time_of_work()) is None:
             return
         until = now + timedelta(seconds=CLAIM_SECONDS)
-        fired: list[tuple[Firing, str]] = []
+        fired: list[Firing] = []
         for due in await self.schedules.due_schedules(now, partial(self._may_fire, now)):
-            plan = plan_firing(due, now)
-            firing = await self.schedules.begin_firing(
-                due, plan, due_at=due.schedule.timing.due_at, claimed_until=until
-            )
+            due_at = due.schedule.timing.due_at
+            firing = await self.schedules.begin_firing(due, plan_firing(due, now), due_at=due_at, claimed_until=until)
             if firing is not None:
-                fired.append((firing, plan.pause))
+                fired.append(firing)
         left = await self.schedules.claim_pending_firings(now, until)
         await asyncio.gather(
-            *(self._fire(firing, looked_at, may_be_posted=False, problem=problem) for firing, problem in fired),
+            *(self._fire(one, looked_at, may_be_posted=False) for one in fired),
             *(self._fire(one, looked_at, may_be_posted=True) for one in left),
         )
 
@@ -190,29 +188,31 @@ class ScheduleRunner:
             return False
         return self.serves(schedule.address.platform) and not is_in_quiet_hours(now, time_zone, self.quiet_hours)
 
-    async def _fire(self, firing: Firing, looked_at: float, *, may_be_posted: bool, problem: str = "") -> None:
+    async def _fire(self, firing: Firing, looked_at: float, *, may_be_posted: bool) -> None:
         schedule = firing.schedule
         if not self.serves(schedule.address.platform):
             return
         try:
             async with asyncio.timeout_at(looked_at + CLAIM_SECONDS / 2):
-                if firing.note:
-                    # post in the thread of the previous time that this time is skipped
-                    found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
-                    if found is not None:
-                        try:
-                            await self.chats.post_notice(
-                                found[1].address, f"{format_time(firing.due_local)} · {firing.note}"
-                            )
-                        except SurfaceRefused as refused:  # that thread may be gone; the next time may open another
-                            log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
-                    await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
-                else:
-                    problem = problem or await self._begin_run(firing, looked_at, may_be_posted=may_be_posted)
+                problem = firing.note if firing.note == FAILING else ""
+                if not firing.note:
+                    problem = await self._begin_run(firing, looked_at, may_be_posted=may_be_posted)
                 if problem:
                     await self._give_up(schedule, problem)
+                elif firing.note:
+                    await self._skip(firing)
         except (SurfaceError, StorageUnavailable, LeaseLost, TimeoutError) as error:
             log.info("schedule %s fires later: %s", schedule.schedule_id, error or type(error).__name__)
+
+    async def _skip(self, firing: Firing) -> None:
+        """Posts in the thread of the time before that this time is skipped."""
+        found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
+        if found is not None:
+            try:
+                await self.chats.post_notice(found[1].address, f"{format_time(firing.due_local)} · {firing.note}")
+            except SurfaceRefused as refused:  # that thread may be gone; the next time may open another
+                log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
+        await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
 
     async def _begin_run(self, firing: Firing, looked_at: float, *, may_be_posted: bool) -> str:
         """Announces the firing and starts its run. Returns the reason if that is permanently impossible, else "".

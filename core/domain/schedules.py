@@ -262,9 +262,9 @@ class Firing:
     running.
 
     `message_ref` is the message that announces the firing, once it is posted, or the message that an event is about.
-    `run_id` is its run. With a `note`, the firing is skipped, and the note is posted in the thread of the run before,
-    which `run_id` then names. `event_key`, `thread_key`, `group_key`, `title` and `body` are those of the event that
-    started the firing."""
+    `run_id` is its run. With the `note` FAILING, the schedule is paused and its owner told. With another one, the
+    firing is skipped, and the note is posted in the thread of the run before, which `run_id` then names. `event_key`,
+    `thread_key`, `group_key`, `title` and `body` are those of the event that started the firing."""
 
     firing_id: str
     schedule: Schedule
@@ -307,15 +307,14 @@ class DueSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringPlan:
-    """What happens now that a schedule is due: a firing or a pause, and when the schedule is due next (None: never
-    again).
+    """What happens now that a schedule is due: a firing, and when the schedule is due next (None: never again).
 
-    With `expires_question`, the question of the firing before is no longer asked."""
+    With a `note`, the firing is skipped, or pauses the schedule if the note is FAILING. With `expires_question`, the
+    question of the firing before is no longer asked."""
 
     next: When | None
     missed: int = 0
     note: str = ""
-    pause: str = ""
     expires_question: bool = False
 
 
@@ -338,7 +337,7 @@ def plan_firing(due: DueSchedule, now: datetime) -> FiringPlan:
     plan = FiringPlan(next=following, missed=max(0, passed - 1))
     newest = due.runs[0] if due.runs else None
     if due.is_failing:
-        return replace(plan, pause=FAILING)
+        return replace(plan, note=FAILING)
     if due.is_waiting:
         note = "Skipped: the question of the time before had no answer. It is no longer asked."
         return replace(plan, note=note, expires_question=True)

@@ -13,6 +13,7 @@ from core.domain.approval import Approval
 from core.domain.errors import ToolError
 from core.domain.outside_text import single_line
 from core.domain.schedules import (
+    FAILING,
     DueSchedule,
     FiringPlan,
     InvalidTiming,
@@ -207,7 +208,8 @@ def test_what_a_firing_does_depends_on_the_runs_before(
     due = DueSchedule(schedule=SCHEDULE, runs=tuple(map(run, runs)), is_waiting=is_waiting)
     plan = plan_firing(due, DUE_AT)
     assert plan.next == replace(SCHEDULE.timing, next_local=datetime.fromisoformat("2026-12-01T09:00"))
-    is_skipped, is_paused = bool(plan.note), bool(plan.pause)
+    is_paused = plan.note == FAILING
+    is_skipped = plan.note != "" and not is_paused
     expected = {"fires": (False, False), "pauses": (False, True), "skips": (True, False), "expires": (True, False)}
     assert (is_skipped, is_paused) == expected[outcome]
     assert plan.expires_question == (outcome == "expires")

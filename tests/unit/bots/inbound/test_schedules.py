@@ -12,7 +12,7 @@ from bots.inbound.actions import Outcome
 from bots.inbound.schedules import TOO_OFTEN, ScheduleRunner
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnavailable
-from core.domain.schedules import DueSchedule, Firing, Schedule, Timing, Trigger, TriggerEvent, format_time
+from core.domain.schedules import FAILING, DueSchedule, Firing, Schedule, Timing, Trigger, TriggerEvent, format_time
 from core.domain.threads import Address, Person
 
 NOW = datetime.now(UTC)
@@ -146,6 +146,8 @@ class Ports:
         (Ports(refusal="other"), ["tells U1", "pauses: the chat platform refused it: no"], None),
         (Ports(replace(FIRING, note="busy", run_id="r0")), ["tells 6.0: busy", "skipped r0"], None),
         (Ports(replace(FIRING, note="busy")), ["skipped None"], None),
+        (Ports(replace(FIRING, note=FAILING, run_id="r0")), ["tells U1", f"pauses: {FAILING}"], None),
+        (Ports(replace(FIRING, note=FAILING), is_due=True), ["tells U1", f"pauses: {FAILING}"], None),
     ],
 )  # fmt: skip
 async def test_a_time_that_has_come(ports: Ports, events: list[str], place: tuple[str, str] | None) -> None:
