@@ -144,6 +144,7 @@ class AccessCheck:
         workspace_id = pairing_workspace_id(address)
         if sentence is None or (
             action.actor.is_direct
+            and not action.actor.has_left
             and await self.pairings.is_paired(address.platform, workspace_id, action.person.person_id)
         ):
             return True

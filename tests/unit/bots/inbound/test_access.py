@@ -151,6 +151,11 @@ BUTTON = RunButtonPressed(**PLACE, run_id="r", action="stop", actor=ActorContext
         (replace(MESSAGE, actor=of_app("A1")), Known(), ["", ""]),
         (replace(MESSAGE, actor=DIRECT), Known(is_paired_here=True), [None, None]),
         (MESSAGE, Known(is_paired_here=True), [NOT_ALLOWED, ""]),
+        (
+            replace(MESSAGE, actor=replace(DIRECT, has_left=True)),
+            Known(is_paired_here=True, may_ask=False),
+            [NOT_ALLOWED, ""],
+        ),
         (replace(MESSAGE, actor=DIRECT), Known(may_ask=False), [NOT_ALLOWED, ""]),
         (replace(MESSAGE, actor=DIRECT), Known(), ["I do not know you yet"] * 2),
         (replace(COMMAND, actor=DIRECT), Known(), [NOT_ALLOWED, ""]),
