@@ -68,6 +68,8 @@ CLOSED_REASONS: Mapping[str, str] = {
 TYPING_SECONDS = 8.0
 PAGES_MAX = 20
 """Limit on the pages that `find` searches."""
+POSTS_SEARCHED_MAX = 5
+"""How many of the bot's newest posts in a forum are searched for a message that may begin one of them."""
 
 
 class DiscordSurface:
@@ -258,7 +260,16 @@ class DiscordSurface:
         may_be_posted: bool,
         precondition: Precondition,
     ) -> str:
-        """Posts the message and opens its thread (see ThreadBeginner)."""
+        """Posts the message and opens its thread (see ThreadBeginner). In a forum, begins a post."""
+        forum = self._find_channel(int(channel.channel_id))
+        if isinstance(forum, discord.ForumChannel):
+            if may_be_posted:
+                own = (one.id for one in forum.threads if str(one.owner_id) == self._user_id())
+                for thread_id in sorted(own, reverse=True)[:POSTS_SEARCHED_MAX]:
+                    if found := await self.find(replace(channel, thread_key=str(thread_id)), delivery_id):
+                        return found
+            message = render_content(content, delivery_id=delivery_id)
+            return await self._thread_opener.begin_post(forum, title, message, precondition=precondition)
         top = replace(channel, thread_key=channel.channel_id)
         posted = await self.find(top, delivery_id) if may_be_posted else None
         posted = posted or await self.post(top, content, delivery_id=delivery_id, precondition=precondition)

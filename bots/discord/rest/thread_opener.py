@@ -11,8 +11,9 @@ import discord
 from bots.discord.address import is_direct_message
 from bots.discord.limits import THREAD_NAME_MAX, to_single_line
 from bots.discord.permissions import CLOSED_CODES, find_bot_permissions
-from bots.discord.rest.client import THREAD_EXISTS, RestClient
+from bots.discord.rest.client import THREAD_EXISTS, RestClient, get_text
 from core.domain.errors import SurfaceError, SurfaceRefused
+from core.domain.json import JsonObject
 from core.domain.messages import JsonValue
 from core.domain.threads import Address
 from core.failpoints import Failpoint
@@ -117,13 +118,12 @@ class ThreadOpener:
         """Opens the thread of the message that the address names, unless it is open already.
 
         Raises SurfaceError."""
-        name = to_single_line(title, THREAD_NAME_MAX) or "Agent"
         try:
             with OPEN_THREAD:
                 await self._rest.call(
                     "POST",
                     "/channels/{channel_id}/messages/{message_id}/threads",
-                    body={"name": name, "auto_archive_duration": ARCHIVE_MINUTES},
+                    body=_thread_body(title),
                     precondition=precondition,
                     channel_id=address.channel_id,
                     message_id=address.thread_key,
@@ -131,6 +131,24 @@ class ThreadOpener:
         except SurfaceRefused as error:
             if error.code != THREAD_EXISTS:
                 raise
+
+    async def begin_post(
+        self, forum: discord.ForumChannel, title: str, message: JsonObject, *, precondition: Precondition
+    ) -> str:
+        """Begins a post with the message in a forum. Returns its id, which is also the id of the message.
+
+        Raises SurfaceError."""
+        allowed = [str(tag.id) for tag in forum.available_tags if not tag.moderated]
+        tags = [*allowed[:1]] if forum.flags.require_tag else []
+        with OPEN_THREAD:
+            opened = await self._rest.call(
+                "POST",
+                "/channels/{channel_id}/threads",
+                body={**_thread_body(title), "message": message, "applied_tags": [*tags]},
+                precondition=precondition,
+                channel_id=str(forum.id),
+            )
+        return get_text(opened, "id")
 
     async def tag_forum_post(self, post: object, reaction: Reaction, precondition: Precondition | None) -> None:
         """Shows the run's state as a tag of its forum post. Keeps all tags that do not stand for a state.
@@ -159,6 +177,11 @@ class ThreadOpener:
                 )
         except SurfaceError as error:  # the reaction shows the state, too
             log.info("the tags of forum post %s were not changed: %s", post.id, error)
+
+
+def _thread_body(title: str) -> JsonObject:
+    name = to_single_line(title, THREAD_NAME_MAX) or "Agent"
+    return {"name": name, "auto_archive_duration": ARCHIVE_MINUTES}
 
 
 def is_locked(thread: JsonValue) -> bool:

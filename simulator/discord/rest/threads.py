@@ -3,8 +3,8 @@
 import time
 
 from simulator.discord.gateway.events import tell_channel, tell_message, tell_thread_members
-from simulator.discord.json_reading import Json, int_of, snowflake, text_of
-from simulator.discord.payloads import channel_json, thread_member_json
+from simulator.discord.json_reading import Json, int_of, object_of, snowflake, text_of
+from simulator.discord.payloads import channel_json, message_json, thread_member_json
 from simulator.discord.rest.call import Call, Reply
 from simulator.discord.rest.channels import ARCHIVE_MINUTES
 from simulator.discord.rest.errors import (
@@ -19,10 +19,12 @@ from simulator.discord.rest.errors import (
     FormErrors,
     Refused,
 )
+from simulator.discord.rules.message_drafts import Scope, draft
 from simulator.discord.rules.permissions import CREATE_PRIVATE_THREADS, CREATE_THREADS, require, require_writing
 from simulator.discord.world import (
     ANNOUNCEMENT_THREAD,
     ANNOUNCEMENTS,
+    FORUM,
     PRIVATE_THREAD,
     TEXT_CHANNEL,
     THREAD,
@@ -64,6 +66,10 @@ def open_by_person(world: World, person: User, channel_id: str, name: str, kind:
 
 
 def start_without_message(world: World, call: Call) -> Reply:
+    """In a forum, a thread begins with a message that has its id."""
+    forum = world.channel(call.arguments["channel"])
+    if forum.kind == FORUM:
+        return _begin_post(world, call, forum)
     channel, body = _parent(world, call), _checked(call)
     if body.get("type") is not None:
         errors = FormErrors()
@@ -137,6 +143,21 @@ def _listed(world: World, threads: list[Channel]) -> Json:
         "threads": [channel_json(world, thread) for thread in threads],
         "members": [thread_member_json(thread, bot) for thread in joined],
     }
+
+
+def _begin_post(world: World, call: Call, forum: Channel) -> Reply:
+    body = _checked(call)
+    require_writing(world, forum)
+    if not isinstance(body.get("message"), dict):
+        errors = FormErrors()
+        errors.required(("message",))
+        errors.raise_if_any()
+    message = draft(world, call, object_of(body, "message"), Scope(channel_id=forum.channel_id))
+    post = _start(world, forum, {"name": text_of(body, "name")}, message.message_id)
+    message.channel_id = post.channel_id
+    world.add(message)
+    tell_message(world, "MESSAGE_CREATE", message)
+    return Reply(body={**channel_json(world, post), "message": message_json(world, message)}, status=201)
 
 
 def _start(world: World, channel: Channel, body: Json, thread_id: str) -> Channel:

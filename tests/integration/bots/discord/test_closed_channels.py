@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -194,6 +195,35 @@ async def test_a_long_forum_post_is_read_with_its_first_message(world) -> None:
     assert [one.text for one in page.messages] == ["@threadhand hello"]
     whole = await world.app.thread_history.read(address, before=later, limit=5)
     assert (whole.root, len(whole.messages)) == (None, 3)
+
+
+async def test_a_task_in_a_forum_begins_a_post_and_only_once(world) -> None:
+    """A forum takes no messages outside of its posts."""
+    forum = world.discord.add_channel("help", FORUM)
+    await world.until(lambda: world.app.client.get_channel(int(forum.channel_id)))
+    place = Address(platform="discord", workspace_id="3001", channel_id=forum.channel_id, thread_key="")
+
+    async def begin(delivery_id: str, *, may_be_posted: bool) -> str:
+        return await world.app.surface.begin_thread(
+            place,
+            Notice(markdown="It is time."),
+            title="Say it is time.",
+            delivery_id=delivery_id,
+            may_be_posted=may_be_posted,
+            precondition=is_allowed,
+        )
+
+    async def is_allowed() -> None:
+        pass
+
+    ref = await begin("d1", may_be_posted=True)
+    await world.until(lambda: world.app.client.guilds[0].get_thread(int(ref)))
+    assert await begin("d1", may_be_posted=True) == ref
+    assert await begin("d2", may_be_posted=True) != ref
+    post = world.discord.world.channels[ref]
+    assert (post.name, post.parent_id, list(post.messages)) == ("Say it is time.", forum.channel_id, [ref])
+    await world.app.surface.post(replace(place, thread_key=ref), Notice(markdown="Done."), delivery_id="d3")
+    assert len(post.messages) == 2
 
 
 async def open_post(
