@@ -73,7 +73,8 @@ async def stream_with_retries(
             except (ModelRejected, ContextOverflow) as error:
                 if patience.allows_resend(error, sent, change_after_refusal):
                     continue
-                if isinstance(error, ContextOverflow) and request.can_be_shortened and model == request.model:
+                is_too_long = isinstance(error, ContextOverflow) and not patience.deltas
+                if is_too_long and request.can_be_shortened and model == request.model:
                     raise
                 errors.append(error)
                 if not models or patience.is_over:
