@@ -2,12 +2,11 @@
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject, json_fields
-from core.loop.run_context import AskModel
 from core.mcp.tool_names import PREFIX
 from core.ports import ModelRequest
 from core.tools.tool import ToolSet
@@ -36,12 +35,6 @@ def limit_tools(tools: ToolSet) -> ToolSet:
         ", ".join(left_out)[:2_000],
     )
     return tools.filter_names(lambda name: name not in left_out)
-
-
-def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Collection[str]) -> AskModel:
-    """Returns `ask`, because the clients of the models leave refused tools out."""
-    del refused, own_tools
-    return ask
 
 
 def leave_out_refused_tools(request: ModelRequest, refused: RefusedTools) -> ModelRequest:

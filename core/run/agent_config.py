@@ -20,7 +20,7 @@ from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.knowledge.query_expansion import build_model_asker
 from core.loop.run_context import RunContext, TakeSteering, TurnStart
-from core.mcp.refused_tools import limit_tools, without_refused_tools
+from core.mcp.refused_tools import limit_tools
 from core.model_usage import build_usage_pricer
 from core.ports import Sandbox
 from core.prompt.system_prompt import RunPrompt
@@ -272,7 +272,7 @@ def build_run_context(
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,
-        ask_model=without_refused_tools(deps.models.ask_model, deps.models.refused_tools, deps.defaults.toolbox.tools),
+        ask_model=deps.models.ask_model,
         take_steering=take_steering,
         begin_turn=begin_turn,
         switch=switch,

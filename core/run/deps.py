@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from core.agents.roster import Roster
@@ -14,7 +14,6 @@ from core.domain.schedules import DEFAULT_LIMITS, ScheduleLimits
 from core.domain.threads import Address
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import AskModel, LoopPolicy
-from core.mcp.refused_tools import RefusedTools
 from core.observability import RunMetrics
 from core.ports import ChatHistory, EventBus, FileSource, SandboxProvider, StopSignals
 from core.prompt.system_prompt import RunPrompt
@@ -99,11 +98,10 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccess:
-    """Functions that call models and return their prices. `refused_tools` are tools that a provider does not accept."""
+    """Functions that call models and return their prices."""
 
     ask_model: AskModel
     price_of: PriceOf
-    refused_tools: RefusedTools = field(default_factory=RefusedTools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
