@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 CALLS_TOLD_MAX = 3
 STOPPED = "What was done so far is kept; write to go on."
+CALL_STOPPED = "Stopped by a person before it was finished."
 WITHDRAWN = "The request was deleted before it was read."
 TURNS_LEFT_TOLD = frozenset((0, 1, 2, 4, 9))
 """The model is told the turn's number if one of these numbers of turns is left after it."""
@@ -114,7 +115,7 @@ async def _ended_turn(
     except BudgetExceeded as limit:
         return budget_used_up(limit)
     except Stopped:
-        turn.stop("Stopped by a person before it was finished.")
+        turn.stop(CALL_STOPPED)
         return RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
 
 

@@ -23,7 +23,7 @@ from core.domain.threads import Lease, Reply, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
 from core.flow.run_flow import RepairHistory, block_steps_of_failed_run, run_flow
-from core.loop.loop import STOPPED, budget_used_up, run_agent
+from core.loop.loop import CALL_STOPPED, STOPPED, budget_used_up, run_agent
 from core.loop.run_answer import WrittenText, messages_since_reply, recover_answer
 from core.loop.run_context import RunContext
 from core.observability import set_log_context
@@ -235,10 +235,11 @@ class _Execution:
                     return await run_flow(flow, repair_history=repair_history)
                 return await self._looped(context, history, repair_history)
         except Stopped:
-            ended = RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
+            ended, why = RunFinished(status="stopped", finish_reason="stopped", message=STOPPED), CALL_STOPPED
         except BudgetExceeded as limit:
             ended = budget_used_up(limit)
-        await add_missing_results(self._lease, run, thread, self._deps, self._recorder)
+            why = str(limit)
+        await add_missing_results(self._lease, run, thread, self._deps, self._recorder, not_run=why)
         await block_steps_of_failed_run(self._lease, self._deps, self._recorder)
         return ended
 

@@ -48,13 +48,15 @@ class RepairedHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairContext:
-    """The parts of a run that a history repair uses. If `runs_calls` is False, no tool call is run again."""
+    """The parts of a run that a history repair uses. If `runs_calls` is False, no tool call is run again. `not_run` is
+    the error of calls that were never started."""
 
     dialect: Dialect
     toolbox: ToolSet
     context: ToolContext
     run_log: RunLog
     runs_calls: bool = True
+    not_run: str = NEVER_STARTED
     answer: Ask | None = None
     """The newest approval request of the run, with the answer if users gave one."""
     granted: frozenset[str] = frozenset()
@@ -115,7 +117,7 @@ async def repair_history(
             repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
             return RepairedHistory(messages=tuple(added), approval=Approval(turn_id=turn_id, calls=to_approve))
         never = _unrecorded_calls(assistant, group, repair)
-        outcomes += [failed_outcome(call, NEVER_STARTED) for call in never]
+        outcomes += [failed_outcome(call, repair.not_run) for call in never]
         for index, outcome in enumerate(outcomes):
             message = result_message(outcome, assistant_id, turn_id, dialect=repair.dialect, context=repair.context)
             repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
@@ -203,7 +205,7 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
     if record.name in ENDING_TOOLS and any(map(must_be_seen_by_model, earlier)):
         return failed_outcome(call, NOT_THE_END)
     if not repair.runs_calls:
-        return failed_outcome(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
+        return failed_outcome(call, repair.not_run if record.state == "awaiting" else INTERRUPTED)
     try:
         prepared = _prepare(record, repair)
     except ToolError as error:

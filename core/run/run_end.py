@@ -11,7 +11,7 @@ from core.domain.threads import Lease, Reply, Run, Thread, ToolCallRecord
 from core.ports import Sandbox
 from core.run.agent_config import dialect_for_run
 from core.run.deps import RunDeps
-from core.run.history_repair import RepairContext, repair_history
+from core.run.history_repair import NEVER_STARTED, RepairContext, repair_history
 from core.run.recorder import RunRecorder
 from core.stores import REPLY_ORDINALS, DeliveryDraft, RunResult
 from core.tools.pictures import is_web_url
@@ -105,9 +105,11 @@ def check_not_poison(lease: Lease) -> None:
     )
 
 
-async def add_missing_results(lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder) -> None:
-    """Adds a result for every open tool call of a failed run without running it, so that later runs can continue the
-    thread."""
+async def add_missing_results(
+    lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder, *, not_run: str = NEVER_STARTED
+) -> None:
+    """Adds a result for every open tool call of an ended run without running it, so that later runs can continue the
+    thread. `not_run` is the error of calls that were never started."""
     if lease.deaths > WORKER_DEATHS_MAX + 1:
         return  # completing the history may itself have killed the last worker
     repair = RepairContext(
@@ -116,6 +118,7 @@ async def add_missing_results(lease: Lease, run: Run, thread: Thread, deps: RunD
         context=ToolContext(thread_id=run.thread_id, run_id=run.run_id, sandbox=_no_sandbox),
         run_log=recorder,
         runs_calls=False,
+        not_run=not_run,
     )
     history = await deps.stores.conversations.llm_messages(run.thread_id)
     await repair_history(history, await deps.stores.journal.tool_call_records(run.run_id), repair)

@@ -13,9 +13,11 @@ from core.domain.errors import StorageUnavailable
 from core.domain.events import ActivityChanged, RunFinished
 from core.domain.threads import Reply
 from core.knowledge.ports import Scope
+from core.loop.loop import CALL_STOPPED
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
 from core.run.execute import execute
+from core.run.history_repair import INTERRUPTED
 from core.stores import RunEnd
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from storage.sql.stores.run_journal import SqlRunJournal
@@ -133,8 +135,17 @@ async def test_a_stop_ends_the_calls_that_people_have_approved(world: World) -> 
     await running
     assert (await world.read_run(run_id)).status == "stopped"
     assert not world.bench.has_started("mail 1").is_set()
-    results = [result["success"] for result in await world.tool_results(run_id)]
-    assert results == [False, False, False]
+    errors = [result["error"] for result in await world.tool_results(run_id)]
+    assert errors == [INTERRUPTED, CALL_STOPPED, CALL_STOPPED]
+
+
+async def test_a_stop_while_people_are_asked_is_the_result_of_the_call(world: World) -> None:
+    guarded(world).model.turns = [calls(("echo", '{"text": "a"}'))]
+    run_id = await world.run("go")
+    await world.stop(run_id)
+    await execute(run_id, world.deps)
+    assert (await world.read_run(run_id)).status == "stopped"
+    assert [result["error"] for result in await world.tool_results(run_id)] == [CALL_STOPPED]
 
 
 async def know_much(world: World, run_id: str) -> None:
