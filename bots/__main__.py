@@ -196,7 +196,7 @@ def feedback(
 
 @hooks.command("list")
 def list_hooks() -> None:
-    """Show the hooks."""
+    """Show the hooks, with their addresses and secrets."""
     settings = _load_settings()
     from bots.setup import hooks as commands
 

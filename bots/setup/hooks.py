@@ -7,7 +7,7 @@ from bots.web.hooks import describe_hook
 from core.domain.errors import ConfigurationError, ToolError
 from core.domain.outside_text import single_line
 from core.domain.schedules import Schedule
-from core.domain.threads import Address, Person
+from core.domain.threads import Address, Person, Selection
 from core.stores import Schedules
 from core.tools.schedules import change_schedule_by, describe_schedule, is_hook
 from storage.sql.database import opened_database
@@ -18,11 +18,16 @@ NONE = "There are no hooks yet."
 
 
 async def list_hooks(settings: Settings) -> str:
-    """Returns a line for each hook that is armed. Like all functions here, raises ConfigurationError or
+    """Returns each hook, with its state and how to call it. Like all functions here, raises ConfigurationError or
     StorageUnavailable."""
     async with opened_database(settings.storage_url) as database:
-        triggers = await SqlSchedules(database).list_triggers()
-    return "\n".join(describe_schedule(one, single_line) for one in triggers if is_hook(one)) or NONE
+        schedules = await SqlSchedules(database).list_schedules(Selection())
+    hooks = [
+        f"{describe_schedule(schedule, single_line)}\n{_how_to_call(schedule, settings)}"
+        for schedule in schedules
+        if is_hook(schedule)
+    ]
+    return "\n\n".join(hooks) or NONE
 
 
 async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, task: str) -> str:
@@ -45,7 +50,7 @@ async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, t
         hook = await arm_hook(name.lower(), task, address, owner, SqlSchedules(database), settings.schedule_limits)
     if isinstance(hook, str):
         raise ConfigurationError(hook)
-    return describe_hook(hook, settings.public_url).replace("`", "")
+    return _how_to_call(hook, settings)
 
 
 async def try_hook(settings: Settings, name: str) -> str:
@@ -66,6 +71,10 @@ async def remove_hook(settings: Settings, name: str) -> str:
         store = SqlSchedules(database)
         await store.delete((await _find(store, name)).schedule_id, by=OPERATOR)
     return f"Removed: {name}."
+
+
+def _how_to_call(hook: Schedule, settings: Settings) -> str:
+    return describe_hook(hook, settings.public_url).replace("`", "")
 
 
 async def _find(store: Schedules, name: str) -> Schedule:
