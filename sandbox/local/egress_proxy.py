@@ -13,6 +13,7 @@ import os
 import re
 import socket
 from asyncio import StreamReader, StreamWriter, Timeout
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -122,8 +123,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _ConnectionLimits:
-    """The bytes that one connection may still transfer, and its deadlines."""
+    """The bytes that one connection may still transfer, and its deadlines. `check_host` raises RefusedRequest if its
+    host may not be reached any more."""
 
+    check_host: Callable[[], None]
     timeout: Timeout
     deadline: float
     idle_seconds: float
@@ -246,7 +249,8 @@ class EgressProxy:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 upstream.write(await self._check_tunnel(reader, request, is_browser=is_browser))
             upstream.write(request.head)
-            await self._relay((reader, upstream), (upstream_reader, writer), request)
+            check_host = partial(self._check_limits, request, is_browser=is_browser)
+            await self._relay((reader, upstream), (upstream_reader, writer), request, check_host)
         finally:
             upstream.transport.abort()
             await _close_writer(upstream)
@@ -313,11 +317,17 @@ class EgressProxy:
             raise RefusedRequest(502, f"{host} cannot be reached.") from None
 
     async def _relay(
-        self, up: tuple[StreamReader, StreamWriter], down: tuple[StreamReader, StreamWriter], request: ProxyRequest
+        self,
+        up: tuple[StreamReader, StreamWriter],
+        down: tuple[StreamReader, StreamWriter],
+        request: ProxyRequest,
+        check_host: Callable[[], None],
     ) -> None:
-        """Copies data until both directions have ended; for a plain request, until the answer has."""
+        """Copies data until both directions have ended; for a plain request, until the answer has. Each piece is judged
+        by the limits that hold then."""
         limits, now = self._egress.limits, asyncio.get_running_loop().time()
         connection_limits = _ConnectionLimits(
+            check_host=check_host,
             timeout=asyncio.timeout(limits.idle_seconds),
             deadline=now + limits.seconds,
             idle_seconds=limits.idle_seconds,
@@ -340,6 +350,12 @@ class EgressProxy:
                 if min(connection_limits.bytes_left, self._bytes_left) < 0:
                     log.warning("a connection of sandbox %s moved too many bytes", self._label)
                     writer.transport.abort()  # a regular end would look like a complete file
+                    return
+                try:
+                    connection_limits.check_host()
+                except RefusedRequest as refusal:
+                    log.info("an open connection of sandbox %s ends: %s", self._label, refusal)
+                    writer.transport.abort()
                     return
                 writer.write(piece)
                 await writer.drain()

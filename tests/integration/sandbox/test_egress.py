@@ -392,6 +392,38 @@ async def test_the_site_inside_a_tunnel_is_judged_like_its_host(
     )
 
 
+@pytest.mark.parametrize(
+    ("later", "received"), [(LOCALHOST, b"beforeafter"), (NetworkLimits(commands=NOWHERE), b"before")]
+)
+async def test_an_open_connection_is_judged_by_the_limits_that_hold_now(
+    tmp_path: Path, later: NetworkLimits, received: bytes
+) -> None:
+    pieces: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while piece := await reader.read(100):
+                pieces.append(piece)
+                writer.write(piece)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, gateway_and_program(port, "on", None, ANY_HOST, tmp_path) as (address, _):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(f"CONNECT localhost:{port} HTTP/1.1\r\n\r\n".encode())
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"before")
+        assert await reader.readexactly(6) == b"before"
+        ThreadNetwork(tmp_path).store_limits(later)
+        writer.write(b"after")
+        writer.write_eof()
+        with suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+    assert b"".join(pieces) == received
+
+
 async def test_a_command_cannot_reach_a_host_that_nobody_named(sandbox: Sandbox, outside: FakeWebService) -> None:
     curl = f"{CURL} -w ' %{{http_code}}' http://127.0.0.1:{outside.port}/"
     sandbox.limit_network(NetworkLimits(commands=NOWHERE))
