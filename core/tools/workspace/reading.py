@@ -4,8 +4,10 @@ import asyncio
 import base64
 import codecs
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from itertools import groupby
 
 from pydantic import Field, model_validator
 
@@ -144,7 +146,9 @@ async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, t
 def _document_pages(params: ReadParams, document: Document) -> tuple[str, bool]:
     """Returns as many whole pages as fit, from the requested page on, or the requested lines of that page, and whether
     any of them is a picture."""
-    pages = [(page.number or place, page) for place, page in enumerate(document.pages, start=1)]
+    # a very long page comes in parts, which are one page for the reader
+    parts = groupby(enumerate(document.pages, start=1), key=lambda numbered: numbered[1].number or -numbered[0])
+    pages = [(abs(number), _join_parts([page for _, page in of_page])) for number, of_page in parts]
     last = pages[-1][0]
     wanted = [one for one in pages if one[0] >= params.page]
     if not wanted:
@@ -163,6 +167,10 @@ def _document_pages(params: ReadParams, document: Document) -> tuple[str, bool]:
         shown.append(f"{head}{page.text.strip()}\n")
         has_pictures |= page.is_picture
     return "\n".join(shown), has_pictures
+
+
+def _join_parts(parts: Sequence[Page]) -> Page:
+    return replace(parts[0], text="\n".join(part.text.strip("\n") for part in parts))
 
 
 def _page_lines(params: ReadParams, page: Page, where: str) -> str:
