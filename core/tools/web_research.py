@@ -1,11 +1,13 @@
 """Tools that search the web, read web pages and query data providers."""
 
 import asyncio
+import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import date
+from pathlib import PurePosixPath
 from typing import TypeVar, cast
 
 from pydantic import BaseModel, Field, JsonValue, field_validator
@@ -15,7 +17,6 @@ from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_json, clean_line, clean_text, wrap_untrusted
 from core.domain.call_consent import STAYS, Reach
 from core.domain.errors import RunError, ToolError
-from core.domain.ids import new_id
 from core.domain.json import JsonObject, json_objects
 from core.domain.sources import offer_addresses
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -23,19 +24,22 @@ from core.tools.workspace.file_changes import in_one_piece
 from core.web_access.providers import Provider, load_provider_endpoints
 
 ResultT = TypeVar("ResultT")
+DIGEST_CHARACTERS = 8
 
 
 async def fence_long_text(text: str, *, source: str, room: int, path: str, context: ToolContext) -> str:
     """Returns the text marked as untrusted, truncated to `room` tokens.
 
-    If the text is longer, the full text is also written to the workspace file `path` if a sandbox is available."""
+    If the text is longer, the full text is also written to the workspace if a sandbox is available. The name of that
+    file is `path` with a digest of the text, so that it never replaces another text that the model was given."""
     shown = first_tokens(text[: room * CHARACTERS_PER_TOKEN], room)
     if len(shown) == len(text):
         return wrap_untrusted(text, source=source)
     note = f"[{len(text) - len(shown)} characters more are left out"
     with suppress(RunError, ToolError):
-        files = (await context.sandbox()).files
-        await files.write(path, in_one_piece(text.encode()))
+        files, content, named = (await context.sandbox()).files, text.encode(), PurePosixPath(path)
+        path = str(named.with_stem(f"{named.stem}-{hashlib.sha256(content).hexdigest()[:DIGEST_CHARACTERS]}"))
+        await files.write(path, in_one_piece(content))
         note += f"; all of it is in {path}"
     return f"{wrap_untrusted(shown, source=source)}\n{note}]"
 
@@ -155,7 +159,7 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
     asked = split_url_list(params.urls)
     room = RESULT_TOKENS_MAX // len(asked)
 
-    async def read(address: str, number: int) -> tuple[str, bool]:
+    async def read(address: str) -> tuple[str, bool]:
         """Returns the page, or why it cannot be read, so that one failed page does not fail the others."""
 
         async def load() -> str:
@@ -164,7 +168,7 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
             text = clean_text(page.text, _WHOLE_CHARACTERS_MAX).strip()
             url = URL(page.url)
             words = re.sub(r"[^A-Za-z0-9]+", "-", f"{url.host or ''}{url.path}").strip("-")[:80]
-            path = f"{PAGES_FOLDER}/{words or 'page'}-{number}.md"
+            path = f"{PAGES_FOLDER}/{words or 'page'}.md"
             return f"{head}\n{await fence_long_text(text, source=page.url, room=room, path=path, context=context)}"
 
         try:
@@ -173,7 +177,7 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
             return str(error), False
         return f"[{note}]\n{page}" if note else page, True
 
-    pages = await asyncio.gather(*map(read, asked, range(1, len(asked) + 1)))
+    pages = await asyncio.gather(*map(read, asked))
     if not any(is_read for _, is_read in pages):
         raise ToolError("\n".join(text for text, _ in pages))
     return ToolOutput(output="\n\n".join(text for text, _ in pages))
@@ -245,7 +249,7 @@ async def call_data_provider(params: CallParams, context: ToolContext) -> ToolOu
         raise ToolError("There are no data providers here. Go on without them.")
     answer = await providers.call(params.service_name, params.route, params.payload)
     text = json.dumps(clean_json(answer), ensure_ascii=False, indent=1)
-    path = f"{PROVIDER_FOLDER}/{params.service_name}-{new_id()[-8:]}.json"
+    path = f"{PROVIDER_FOLDER}/{params.service_name}.json"
     output = await fence_long_text(text, source=params.service_name, room=RESULT_TOKENS_MAX, path=path, context=context)
     return ToolOutput(output=output)
 

@@ -1,5 +1,6 @@
 """web_search and scrape_webpage as a run calls them, over the real network of this machine."""
 
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -147,10 +148,16 @@ async def test_what_is_too_long_is_kept_whole_in_the_workspace(web: Web) -> None
     long = ARTICLE.replace("<h2>", "<p>" + "Depth and height. " * 4000 + "The last word.</p><h2>")
     web.site.trouble.append(says(long.encode(), "text/html"))
     read = await web.output("scrape_webpage", urls=f"{web.site.url}/article")
-    path = "scrape/127-0-0-1-article-1.md"
-    assert read.endswith(f"characters more are left out; all of it is in {path}]")
+    found = re.search(r"characters more are left out; all of it is in (scrape/127-0-0-1-article-\w+\.md)\]$", read)
+    assert found
     assert len(read) < 52_000
-    assert b"The last word." in web.sandboxes.machines["t"].content[path]
+    content = web.sandboxes.machines["t"].content
+    assert b"The last word." in content[found[1]]
+    # another page whose address differs only in its query
+    web.site.trouble.append(says(long.replace("The last word.", "The end.").encode(), "text/html"))
+    other = await web.output("scrape_webpage", urls=f"{web.site.url}/article?page=2")
+    assert found[1] not in other
+    assert b"The last word." in content[found[1]]
     web.has_sandbox = False
     web.site.trouble.append(says(long.encode(), "text/html"))
     assert (await web.output("scrape_webpage", urls=f"{web.site.url}/article?again")).endswith("left out]")
