@@ -98,7 +98,7 @@ def _cap(texts: list[str], room: int) -> int:
             return max(0, left // count)
         left -= len(text)
         count -= 1
-    return max(0, left)
+    return max(map(len, texts), default=0)
 
 
 def _map_texts(content: JsonObject, change: Callable[[str], str]) -> JsonObject:

@@ -117,6 +117,13 @@ def test_what_is_sent_follows_from_the_message_and_the_cut_alone() -> None:
     assert truncate_message(result, cut) == truncate_message(result, cut)
 
 
+def test_a_message_that_is_shorter_than_its_cut_stays_whole() -> None:
+    # it was longer in the form that another model receives
+    call, result = call_and_result(1, argument="ls", output=words(900))
+    for whole in (call, result, said(words(900))):
+        assert truncate_message(whole, Cut(tokens=whole.token_count + 40)).content == whole.content
+
+
 def calls_in(content: JsonObject) -> list[Any]:
     calls: Any = content.get("tool_calls")
     return calls or []
