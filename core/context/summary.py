@@ -3,13 +3,14 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from core.context.background_messages import is_from_person
 from core.context.message_text import content_text, sources_of_message
 from core.context.program_message import read_template
 from core.context.todo_file import TODO_KEY
 from core.context.tokens import first_tokens, message_tokens, with_token_count
-from core.context.truncation import EXPAND_TOOL, fit_messages
+from core.context.truncation import EXPAND_TOOL, Cut, fit_messages, truncate_message
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import Message
 from core.domain.sources import SOURCES_KEY, dump_sources, join_sources
@@ -20,7 +21,6 @@ Complete = Callable[[ModelRequest], Awaitable[ResponseText]]
 
 OUTPUT_TOKENS_MAX = 8_000
 REQUEST_TOKENS_MAX = 2_000
-REQUEST_CHARACTERS_MAX = 8_000
 TODO_CHARACTERS_MAX = 4_000
 ROOM_SHARE = 4
 """A summary gets a quarter of the room, and so does the newest request, because neither is truncated later."""
@@ -29,6 +29,7 @@ PROMPT_TOKENS = 2_000
 REPLACES_UP_TO = "replaces_up_to"
 RUN_TURNS = "run_turns"
 REQUEST = "request"
+REQUEST_ID = "request_id"
 _NOTE = (
     "[Notes of the program on the {count} messages that came before; no person wrote them. {expand} shows any message"
     " whose id they name as it was.]"
@@ -150,16 +151,11 @@ def write_transcript(older: Sequence[Message], room: int) -> str:
 
 
 def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None) -> Message:
-    # the newest user message, even if an earlier summary has already replaced it
-    newest = next((one for one in reversed(older) if one.type == "summary" or is_from_person(one)), None)
-    request = ""
-    if newest is not None and is_from_person(newest):
-        request = content_text(newest.content.get("content"))[:REQUEST_CHARACTERS_MAX]
-    elif newest is not None:
-        request = str(newest.metadata.get(REQUEST) or "")
-    said = first_tokens(request, min(REQUEST_TOKENS_MAX, room // ROOM_SHARE))
-    if said:
-        text = f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
+    request = _find_request(older)
+    cut = truncate_message(request, Cut(min(REQUEST_TOKENS_MAX, room // ROOM_SHARE)))
+    request_text = content_text(cut.content["content"])
+    if request_text:
+        text = f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{request_text}"
     if todo and todo.strip():
         shown = todo[:TODO_CHARACTERS_MAX]
         left_out = len(todo) - len(shown)
@@ -178,11 +174,24 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, t
                 REPLACES_UP_TO: older[-1].message_id,
                 RUN_TURNS: turns + before,
                 TODO_KEY: todo,
-                REQUEST: said,
+                REQUEST: request_text,
+                REQUEST_ID: request.message_id,
                 SOURCES_KEY: dump_sources(join_sources(map(sources_of_message, older))),
             },
         )
     )
+
+
+def _find_request(older: Sequence[Message]) -> Message:
+    """Returns the newest message that a person wrote, as text, even if an earlier summary has already replaced it. The
+    text is empty if there is none."""
+    newest = next((one for one in reversed(older) if one.type == "summary" or is_from_person(one)), older[-1])
+    text, message_id = "", ""
+    if newest.type == "summary":
+        text, message_id = (str(newest.metadata.get(key) or "") for key in (REQUEST, REQUEST_ID))
+    elif is_from_person(newest):
+        text, message_id = content_text(newest.content.get("content")), newest.message_id
+    return replace(newest, content={"role": "user", "content": text}, message_id=message_id, token_count=0)
 
 
 def _turns_replaced(message: Message, run_id: str) -> int:

@@ -13,6 +13,8 @@ from core.context.limits import ASSUMED, WINDOW_MIN, ContextLimit, ObservedWindo
 from core.context.message_text import format_for_model
 from core.context.summary import count_turns, find_summary_boundary, newest_summary_and_later, write_transcript
 from core.context.tokens import count_message
+from core.context.truncation import EXPAND_TOOL
+from core.context.untrusted_text import wrap_message
 from core.context.window import ContextPolicy, ContextWindow, stored_cuts
 from core.dialects.native import NativeDialect
 from core.domain.errors import ContextOverflow, ModelRejected
@@ -202,7 +204,7 @@ async def test_a_single_message_that_cannot_fit_gives_way_to_a_summary_or_a_note
 
 
 async def summaries_of_a_long_run(
-    answers: Callable[[int], str | ResponseText], *, turns: int = 60
+    answers: Callable[[int], str | ResponseText], *, turns: int = 60, request: Message | None = None
 ) -> tuple[list[ModelRequest], list[Message]]:
     """Returns the requests for summaries in a run that outgrows its window, and the summaries that were stored."""
     asked: list[ModelRequest] = []
@@ -213,7 +215,7 @@ async def summaries_of_a_long_run(
         return answers(len(asked))
 
     held = window(12_000, complete=sum_up, told=told, reserved=3_000, summary_tokens=8_000)
-    await held.load([said("go")])
+    await held.load([request or said("go")])
     for number in range(turns):
         await held.request(BLANK)
         held.add(call_and_result(number, argument="ls", output=words(900, seed=number)))
@@ -250,6 +252,16 @@ async def test_a_summary_that_is_cut_off_again_ends_with_its_last_whole_paragrap
     assert "What should follow is missing" in text
     assert "# Results" not in text
     assert "The pa" not in text
+
+
+async def test_every_summary_has_the_end_of_a_long_request_and_says_what_is_left_out() -> None:
+    request = said(wrap_message(f"{words(4_000)} Leave the prices as they are.", author="Ada"))
+    _, stored = await summaries_of_a_long_run(lambda _: "# Facts", turns=30, request=request)
+    assert len(stored) > 1
+    for summary in stored:
+        text = str(summary.content["content"])
+        assert "Leave the prices as they are.\n</message mark=" in text
+        assert f'{EXPAND_TOOL} with message_id "{request.message_id}" shows the whole message' in text
 
 
 async def test_a_summary_in_a_language_of_many_tokens_fits_a_small_window() -> None:
