@@ -386,10 +386,10 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "no-delivery-sweep": _no_delivery_sweep,
 }
 SEEDS: Mapping[str, int] = {
-    "lost-fence-check": 56,
+    "lost-fence-check": 115,
     "missed-outbox-row": 2,
     "double-claim": 95,
-    "blind-second-post": 24,
+    "blind-second-post": 35,
     "overtaking-answers": 35,
     "dropped-answer": 8,
     "ignored-denial": 17,
@@ -408,7 +408,7 @@ SEEDS: Mapping[str, int] = {
     "old-talk": 12,
     "late-talk-is-lost": 227,
     "remembered-words": 13,
-    "words-in-memory": 290,
+    "words-in-memory": 436,
     "mention-of-another-bot": 96,
     "reply-to-another-bot": 37,
     "option-in-other-words": 10,
