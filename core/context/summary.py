@@ -38,6 +38,7 @@ _LOST = (
     "[The {count} messages that came before are left out because the conversation is too long for the model. No person"
     " wrote this. {expand} shows them one by one; the last of them are: {ids}]"
 )
+_TODO = "# todo.md as the file tools last wrote it; what commands have changed in it since is not shown"
 _CUT_OFF = "[The notes reached their length limit here. What should follow is missing.]"
 
 
@@ -160,7 +161,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, t
         shown = todo[:TODO_CHARACTERS_MAX]
         left_out = len(todo) - len(shown)
         note = f"\n[The last {left_out} characters are left out; read_file shows them.]" if left_out else ""
-        text = f"{text}\n\n# todo.md\n\n{wrap_untrusted(shown, source='todo.md')}{note}"
+        text = f"{text}\n\n{_TODO}\n\n{wrap_untrusted(shown, source='todo.md')}{note}"
     turns = sum(one.type == "assistant" and one.run_id == run_id for one in older)
     before = sum(_turns_replaced(one, run_id) for one in older)
     return with_token_count(

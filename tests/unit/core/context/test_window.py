@@ -474,5 +474,5 @@ async def test_a_long_todo_list_in_a_summary_says_what_is_left_out() -> None:
     await held.load([said("go"), message("assistant", dialect.assistant_content("", [call]))])
     held.add([written, *call_and_result(2, argument="ls", output=words(4_000))])
     summary = str((await held.request(BLANK)).messages[1]["content"])
-    assert "# todo.md" in summary
+    assert "# todo.md as the file tools last wrote it; what commands have changed in it since is not shown" in summary
     assert "[The last 1500 characters are left out; read_file shows them.]" in summary
