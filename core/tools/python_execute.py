@@ -1,6 +1,7 @@
 """The tool that runs Python code in the sandbox and returns what the code prints."""
 
 import shlex
+import time
 from contextlib import suppress
 
 from pydantic import BaseModel, Field
@@ -15,7 +16,8 @@ SECONDS_MAX = 600
 _GRACE_SECONDS = 15
 _ERROR_BYTES = 6_000
 _TIMED_OUT = (124, 137)
-"""Exit codes of the GNU `timeout` command after it terminated (124) or killed (137) the program."""
+"""Exit codes of the GNU `timeout` command after it terminated (124) or killed (137) the program. Code that the kernel
+kills because it uses too much memory has the second one as well, but earlier."""
 
 
 class PythonParams(BaseModel):
@@ -30,6 +32,7 @@ class PythonParams(BaseModel):
 async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
     shell = (await context.sandbox()).shell
     session, mark = f"python-{new_id()[-8:]}", f"END-{new_id()[-12:]}"
+    started = time.monotonic()
     try:
         seconds = params.timeout + _GRACE_SECONDS
         shown = await execute_and_watch(shell, _script(params, mark), session, context, None, seconds)
@@ -37,7 +40,8 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
         with suppress(ToolError):
             await shell.terminate(session)
     printed, _, errors = shown.output.partition(f"{mark}\n")
-    if shown.exit_code is None or shown.exit_code in _TIMED_OUT:
+    is_time_up = time.monotonic() - started >= params.timeout
+    if shown.exit_code is None or (is_time_up and shown.exit_code in _TIMED_OUT):
         so_far = f" It had printed:\n{printed.rstrip()}" if printed.strip() else ""
         raise ToolError(
             f"The code did not end within {params.timeout} s and was ended. Give a longer timeout, or put it in a file"

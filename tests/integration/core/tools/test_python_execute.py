@@ -69,6 +69,14 @@ async def test_what_takes_too_long_is_ended_with_its_children(bench: Bench) -> N
     assert await bench.output("list_files") == "[the folder is empty]"
 
 
+@pytest.mark.parametrize(("end", "exit_code"), [("os.kill(os.getpid(), 9)", 137), ("sys.exit(124)", 124)])
+async def test_what_ends_early_did_not_take_too_long(bench: Bench, end: str, exit_code: int) -> None:
+    """As code ends that the kernel kills because it uses too much memory."""
+    outcome = await bench.call("python_execute", code=f"import os, sys\nprint('started')\n{end}", timeout=60)
+    assert str(outcome.result["output"]).startswith("started\n")
+    assert str(outcome.result["output"]).endswith(f"[exit code {exit_code}]")
+
+
 @pytest.mark.parametrize("size", [1000, 150_000])
 async def test_long_code_and_long_output_arrive(bench: Bench, size: int) -> None:
     code = f"x = '{'a' * size}'\nprint(len(x))"
