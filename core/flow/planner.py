@@ -33,6 +33,7 @@ from core.flow.plan_changes import (
 )
 from core.flow.planning_flow import Flow
 from core.loop.run_context import RunContext
+from core.loop.turn import EmptyResponse
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, ToolContext, ToolSet
 
@@ -163,7 +164,12 @@ async def _drafted(
             history = flow.add_message(history, sign, text)
             if flow.is_used_up(history):
                 return None
-            left = await flow.run_turns(context, history, 1)
+            try:
+                left = await flow.run_turns(context, history, 1)
+            except EmptyResponse:
+                if sign.phase != "review":
+                    raise
+                return None
         # a plain text does not count as the planner's answer
         has_completed = isinstance(left, RunFinished) and left.finish_reason == "agent_terminated"
         if ends_run(left) or (has_completed and not draft.is_set):

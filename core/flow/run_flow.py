@@ -37,6 +37,7 @@ from core.flow.step_runner import begin_step, run_step
 from core.loop.loop import STOPPED
 from core.loop.run_answer import recover_answer
 from core.loop.run_context import RunContext
+from core.loop.turn import EmptyResponse
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.tasks import Stopped
@@ -90,7 +91,7 @@ async def block_open_steps(flow: Flow, why: str) -> None:
         flow.checklist.show(plan)
 
 
-async def block_steps_of_failed_run(lease: Lease, deps: RunDeps, recorder: RunRecorder) -> None:
+async def block_steps_of_ended_run(lease: Lease, deps: RunDeps, recorder: RunRecorder, why: str = BROKE_OFF) -> None:
     """Marks the step in progress as blocked if the run ends outside its flow.
 
     Raises LeaseLost if another worker holds the run's lease."""
@@ -100,7 +101,7 @@ async def block_steps_of_failed_run(lease: Lease, deps: RunDeps, recorder: RunRe
         return
     await recorder.read_inputs()
     after = await plans.change(
-        lease.thread_id, lambda known: change_plan(known, plan.plan_id, lambda plan: block_open_step(plan, BROKE_OFF))
+        lease.thread_id, lambda known: change_plan(known, plan.plan_id, lambda plan: block_open_step(plan, why))
     )
     if (new := flow_plan(after)) is not None:
         recorder.emit(build_checklist(new))
@@ -197,7 +198,10 @@ class _Play:
                 return _answer(plain_report(plan), plan)
             history = flow.add_message(history, sign, final_answer_request_text(plan))
             context = restrict_tools(flow.planner, REPORT_TOOLS)
-            ended = await flow.run_turns(context, history, flow.policy.report_turns_max)
+            try:
+                ended = await flow.run_turns(context, history, flow.policy.report_turns_max)
+            except EmptyResponse:
+                return _answer(plain_report(plan), plan)
         if isinstance(ended, Approval) or ends_run(ended):
             return ended
         now = await flow.find_plan()

@@ -238,6 +238,9 @@ class CallRunner:
             outcome = await execute_call(call, prepared, self.context.tool_context)
         self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
+        if outcome.outcome != "error":
+            tools = self.context.tool_context
+            await tools.todo.track_call(call, tools.sandbox, tools.emit)
         record_outcome(self.context.run_log, record, outcome)
         current = asyncio.current_task()
         if any(not task.done() for _, task in self._tasks if task is not current):
@@ -307,8 +310,6 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
         seconds = time.monotonic() - began
         outcome = replace(outcome, result={**outcome.result, **refused}, sources=sources, seconds=seconds)
         timing.labels["outcome"] = outcome.outcome
-    if outcome.outcome != "error":
-        await context.todo.track_call(call, context.sandbox, context.emit)
     return outcome
 
 

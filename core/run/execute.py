@@ -22,7 +22,7 @@ from core.domain.sources import join_sources
 from core.domain.threads import Lease, Reply, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
-from core.flow.run_flow import RepairHistory, block_steps_of_failed_run, run_flow
+from core.flow.run_flow import RepairHistory, block_steps_of_ended_run, run_flow
 from core.loop.loop import CALL_STOPPED, STOPPED, budget_used_up, run_agent
 from core.loop.run_answer import WrittenText, messages_since_reply, recover_answer
 from core.loop.run_context import RunContext
@@ -239,8 +239,11 @@ class _Execution:
         except BudgetExceeded as limit:
             ended = budget_used_up(limit)
             why = str(limit)
+            if not self._inputs.has_read:
+                await self._inputs.store_unread_inputs()
         await add_missing_results(self._lease, run, thread, self._deps, self._recorder, not_run=why)
-        await block_steps_of_failed_run(self._lease, self._deps, self._recorder)
+        blocked = "stopped" if ended.status == "stopped" else ended.message
+        await block_steps_of_ended_run(self._lease, self._deps, self._recorder, blocked)
         return ended
 
     async def _set_up(self, run: Run, thread: Thread, history: Sequence[Message]) -> tuple[AgentConfig, RunContext]:
@@ -333,6 +336,6 @@ class _Execution:
                 raise
             except Exception:  # the run must end all the same
                 log.exception("the history of run %s was not completed", self._lease.run_id)
-            await block_steps_of_failed_run(self._lease, self._deps, self._recorder)
+            await block_steps_of_ended_run(self._lease, self._deps, self._recorder)
             end = await self._recorder.finish(failed, build_run_result(failed))
             self.state, self.end = "failed", end or RunEnd()

@@ -95,6 +95,8 @@ async def repair_history(
             if record not in unasked:
                 outcome = await _outcome(record, outcomes, repair)
                 record_outcome(repair.run_log, record, outcome)
+                if outcome.outcome != "error" and record.result is None:
+                    await repair.context.todo.track_call(outcome.call, repair.context.sandbox, repair.context.emit)
                 added.extend(outcome.messages)
                 outcomes.append(outcome)
         if assistant is None:

@@ -120,6 +120,7 @@ async def add_missing_results(
         runs_calls=False,
         not_run=not_run,
     )
+    await recorder.commit()
     history = await deps.stores.conversations.llm_messages(run.thread_id)
     await repair_history(history, await deps.stores.journal.tool_call_records(run.run_id), repair)
     await recorder.commit()

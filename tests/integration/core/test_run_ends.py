@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
+from core.context.todo_file import TodoTracker
 from core.domain.budget import Budget, Limit
 from core.domain.call_consent import STAYS
 from core.domain.errors import StorageUnavailable
 from core.domain.events import ActivityChanged, RunFinished
-from core.domain.threads import Reply
+from core.domain.threads import Lease, Reply
 from core.knowledge.ports import Scope
 from core.loop.loop import CALL_STOPPED
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
-from core.stores import RunEnd
+from core.stores import JournalEntry, RunEnd
 from core.tools.tool import Tool, ToolContext, ToolOutput
+from storage.sql.database import Database
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import EchoParams, World
@@ -182,6 +184,54 @@ async def test_a_budget_that_is_used_up_before_documents_are_searched_is_no_fail
     world.model.turns = [text("first")]
     await know_much(world, await world.run("hello"))
     world.with_deps(budget=Budget(person=Limit(tokens=1)))
-    end = (await world.events(await world.run("zzz?")))[-1]
+    run_id = await world.say("zzz?")
+    assert (await execute(run_id, world.deps)).follower_id == ""
+    end = (await world.events(run_id))[-1]
     assert isinstance(end, RunFinished)
     assert end.finish_reason == "budget"
+
+
+class Slow(SqlRunJournal):
+    """Stores the results of calls only once it may."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.is_reached, self.may_store = asyncio.Event(), asyncio.Event()
+
+    async def write(self, lease: Lease, entry: JournalEntry) -> None:
+        if any(message.type == "tool" for message in entry.messages):
+            self.is_reached.set()
+            await self.may_store.wait()
+        await super().write(lease, entry)
+
+
+async def test_a_stop_while_results_are_stored_adds_no_others(world: World) -> None:
+    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    run_id = await world.run("go")
+    journal = Slow(world.database)
+    world.with_deps(journal=journal)
+    assert await world.say("approve once") == run_id
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await journal.is_reached.wait()
+    await world.stop(run_id)
+    asyncio.get_running_loop().call_later(0.2, journal.may_store.set)
+    await running
+    assert [result["success"] for result in await world.tool_results(run_id)] == [True]
+
+
+async def test_a_call_that_has_ended_before_a_stop_keeps_its_result(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_tracked = asyncio.Event()
+
+    async def hang(*_arguments: Any) -> None:
+        is_tracked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(TodoTracker, "track_call", hang)
+    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    run_id, running = await world.begin("go")
+    await is_tracked.wait()
+    await world.stop(run_id)
+    await running
+    assert [result["success"] for result in await world.tool_results(run_id)] == [True]

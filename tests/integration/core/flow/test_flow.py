@@ -1,13 +1,17 @@
 """A run whose agent plans: the plan, its steps in the hands of the team, and one answer at the end."""
 
+import asyncio
 import json
+from typing import Any
 
 from core.flow.flow_messages import CHOICES
 from core.flow.plan_changes import DEFAULT_STEPS
 from core.loop.run_context import LoopPolicy
-from tests.fakes.streamed_model import calls, text
+from core.ports import TextDelta
+from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import asked, offered, plan_of, planned, shown
+from tests.support.waiting import until
 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
 
@@ -160,3 +164,22 @@ async def test_the_plan_of_one_run_is_not_that_of_the_next_request(flow_world: W
     run_id = await world.run("now do b")
     assert [step.text for step in (await plan_of(world, run_id)).steps] == ["B"]
     assert world.model.turns == []
+
+
+async def test_a_model_without_words_for_its_report_leaves_the_state_of_the_plan(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("A"), text("The result is 42."), *[text("")] * 3]
+    assert "The result is 42." in (await world.read_reply(await world.run("go"))).text
+
+
+async def test_a_planner_without_words_for_a_message_goes_on_with_the_plan(flow_world: World) -> None:
+    world, is_thanked = flow_world, asyncio.Event()
+    step: list[Any] = [TextDelta(text="a"), is_thanked, ended()]
+    world.model.turns = [planned("A", "B"), step, *[text("")] * 3, text("b"), text("did both")]
+    run_id, running = await world.begin("go")
+    await until(lambda: len(world.model.requests) == 2)
+    await world.say("thanks", message_ref="2")
+    is_thanked.set()
+    await running
+    assert (await world.read_reply(run_id)).text == "did both"
+    assert [step.result for step in (await plan_of(world, run_id)).steps] == ["a", "b"]
