@@ -55,14 +55,6 @@ async def test_unread_messages_are_in_the_order_of_the_platforms_clock(stores: S
     assert await read(stores) == ["a", "b", "c", "d", "e"]
 
 
-async def test_an_edited_message_keeps_its_place(stores: Stores) -> None:
-    for words, seconds in (("a", 1), ("c", 3)):
-        await stores.say(words, key=words, sent_at=at(seconds))
-    await change(stores, "edit", "a", "a, edited", sent_at=at(5))
-    await stores.say("b", sent_at=at(2))
-    assert await read(stores) == ["a, edited", "b", "c"]
-
-
 async def test_a_message_does_not_move_before_one_that_was_read(stores: Stores) -> None:
     run_id = (await stores.say("hello", sent_at=NOON)).run_id or ""
     lease = require(await stores.claims.claim(run_id, "w1"))

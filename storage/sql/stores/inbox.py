@@ -218,7 +218,8 @@ def change_unread(connection: Connection, change: Change, thread_id: str) -> tup
         connection.execute(delete(thread_inputs).where(this))
         return True, readers
     # a new id, so that a run that has read the old text does not mark the new text as read
-    changed: dict[str, object] = {"input_id": new_id(), "text": change.text}
+    # the time of the edit, so that the run reads the talk before it, too
+    changed: dict[str, object] = {"input_id": new_id(), "text": change.text, "sent_at": change.sent_at}
     connection.execute(update(thread_inputs).where(this).values(changed))
     return True, readers
 
