@@ -55,8 +55,8 @@ async def write_thread_as_task(settings: Settings, thread_id: str, out_dir: Path
 async def copy_uploads(
     provider: SandboxProvider | None, thread_id: str, names: Iterable[str], folder: Path
 ) -> tuple[str, ...]:
-    """Copies the files with these names that users sent in the thread from its sandbox. Returns those that are not
-    there any more, or that cannot be read."""
+    """Copies files that users sent in the thread out of its sandbox. Returns the names of the files that are gone or
+    cannot be read."""
     missing: list[str] = []
     for name in names:
         try:

@@ -118,7 +118,7 @@ class ServiceClient:
             return ServiceReply()
 
     async def call_slack(self, settings: Settings, method: str, token: str = "", **form: str) -> ServiceReply:
-        """Raises NoReply, like `call_discord`."""
+        """Calls a method of Slack's Web API. Raises NoReply if Slack does not answer or limits the rate."""
         authorization = f"Bearer {token}" if token else ""
         return await self._call_platform("POST", f"{settings.slack_api_url}/{method}", authorization, data=form)
 

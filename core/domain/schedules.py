@@ -307,7 +307,7 @@ class DueSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringPlan:
-    """What happens now that a schedule is due: a firing, and when the schedule is due next (None: never again).
+    """What to do for a schedule that is due: the firing, and the time of the next one (None: there is no next one).
 
     With a `note`, the firing is skipped, or pauses the schedule if the note is FAILING. With `expires_question`, the
     question of the firing before is no longer asked."""

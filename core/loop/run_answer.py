@@ -19,7 +19,7 @@ Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]
 
 @dataclass(frozen=True, slots=True)
 class WrittenText:
-    """What the turns since the newest reply have written for users.
+    """The text for users that the model has written since the run left its newest reply.
 
     `carried` is the text of answers that reached their length limit, with what continued them. `is_cut` is true while
     the rest is missing. `newest` is the newest text that is not empty. `is_answered` is true if the run has left a

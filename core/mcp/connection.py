@@ -263,8 +263,8 @@ class Connection:
         return await convert_result(result, server=self.config.name, tool=tool, context=context)
 
     def _answer_elicitation(self, params: ElicitRequestParams) -> ElicitResult:
-        """Answers a question of the server. A question that came with no call's own stream, as over stdio and SSE, is
-        known to belong to a call only if no other one runs, so later calls run one at a time."""
+        """Answers a question of the server. Over stdio and SSE, nothing in a question says which call it belongs to. If
+        only one call runs, it is that one, so after the first such question the calls run one at a time."""
         call = _CURRENT_CALL.get()
         if call is None:
             self._runs_one_call = True

@@ -191,7 +191,7 @@ class _Execution:
             await self._fail(BROKEN)
 
     async def _play_to_the_end(self, run: Run, thread: Thread) -> None:
-        repair_history = self._mended if self._lease.attempt > 1 else None
+        repair_history = self._repair_history if self._lease.attempt > 1 else None
         history: Sequence[Message] = self._loaded.history
         while True:
             self._inputs.remember_history(history)
@@ -303,7 +303,7 @@ class _Execution:
         written = replace(written, is_answered=self._replies_left > 0)
         return await run_agent(history, context, turns_done=turns_done, written=written)
 
-    async def _mended(self, context: RunContext) -> Approval | None:
+    async def _repair_history(self, context: RunContext) -> Approval | None:
         history = await self._deps.stores.conversations.llm_messages(self._lease.thread_id)
         repair = RepairContext(
             dialect=context.dialect,
@@ -313,11 +313,11 @@ class _Execution:
             answer=await self._deps.stores.journal.find_approval(self._lease.run_id),
             granted=context.policy.granted,
         )
-        mended = await repair_history(
+        repaired = await repair_history(
             history, await self._deps.stores.journal.tool_call_records(self._lease.run_id), repair
         )
         await self._recorder.commit()
-        return mended.approval
+        return repaired.approval
 
     async def _fail(self, public_message: str) -> None:
         """Ends the run as failed.

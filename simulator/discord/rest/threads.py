@@ -66,7 +66,7 @@ def open_by_person(world: World, person: User, channel_id: str, name: str, kind:
 
 
 def start_without_message(world: World, call: Call) -> Reply:
-    """In a forum, a thread begins with a message that has its id."""
+    """A post in a forum is a thread whose first message has the same id as the thread."""
     forum = world.channel(call.arguments["channel"])
     if forum.kind == FORUM:
         return _begin_post(world, call, forum)
