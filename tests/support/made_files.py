@@ -155,32 +155,6 @@ def with_part(package: bytes, name: str, content: bytes) -> bytes:
     return zipped(parts | {name: content})
 
 
-def old_excel_stream() -> bytes:
-    """Two rows of an Excel 5 workbook: a word and a number each."""
-    sheet = b"".join(
-        (
-            _record(0x0809, struct.pack("<HHHH", 0x0500, 0x0010, 0, 0)),
-            _record(0x0204, struct.pack("<HHHH", 0, 0, 0, 4) + b"Item"),
-            _record(0x0204, struct.pack("<HHHH", 0, 1, 0, 5) + b"Price"),
-            _record(0x0204, struct.pack("<HHHH", 1, 0, 0, 4) + b"Bolt"),
-            _record(0x0203, struct.pack("<HHHd", 1, 1, 0, 2.5)),
-            _record(0x000A, b""),
-        )
-    )
-    name = b"Old"
-    head = _record(0x0809, struct.pack("<HHHH", 0x0500, 0x0005, 0, 0))
-    head += _record(0x0042, struct.pack("<H", 1252))
-    after = _record(0x000A, b"")
-    bound = 4 + 7 + len(name)
-    place = len(head) + bound + len(after)
-    told = struct.pack("<IHB", place, 0, len(name)) + name
-    return head + _record(0x0085, told) + after + sheet
-
-
-def _record(kind: int, content: bytes) -> bytes:
-    return struct.pack("<HH", kind, len(content)) + content
-
-
 def container(name: str, stream: bytes) -> bytes:
     """A compound file with one stream in its sectors of 512 bytes."""
     stream = stream.ljust(8192, b"\0")

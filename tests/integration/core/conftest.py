@@ -22,7 +22,7 @@ from core.dialects.native import NativeDialect
 from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
 from core.domain.call_consent import STAYS
-from core.domain.events import AgentEvent, RunEvent, RunFinished, TextStreamed
+from core.domain.events import AgentEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
 from core.domain.messages import Message
@@ -99,9 +99,6 @@ class Bench:
     async def explode(self, params: EchoParams, context: ToolContext) -> ToolOutput:
         raise RuntimeError(params.text)
 
-    async def flood(self, params: EchoParams, context: ToolContext) -> str:
-        return "x" * 50_000_000
-
     def toolbox(self) -> ToolSet:
         made = {
             name: Tool(
@@ -113,26 +110,10 @@ class Bench:
                 title=lambda params, name=name: f"{name} {params.text}",
                 timeout_seconds=30,
             )
-            for name, run in {
-                "echo": self.echo,
-                "wait": self.wait,
-                "explode": self.explode,
-                "flood": self.flood,
-            }.items()
+            for name, run in {"echo": self.echo, "wait": self.wait, "explode": self.explode}.items()
         }
         talk = {name: all_tools()[name] for name in ("ask", "complete")}
         return ToolSet({**made, **talk})
-
-
-class ShownText(MemoryEventBus):
-    """Keeps the text that people see while runs work."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = ""
-
-    async def publish(self, events: Sequence[RunEvent]) -> None:
-        self.text += "".join(one.event.text for one in events if isinstance(one.event, TextStreamed))
 
 
 class VanishingClaims(SqlRunClaims):

@@ -1,7 +1,5 @@
 """A run is equipped as its agent has it: model, dialect, tools, tool servers, knowledge."""
 
-import asyncio
-import errno
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +9,9 @@ import pytest
 
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.events import ErrorRaised
-from core.knowledge import agent_file_sync
 from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
-from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import Tool, ToolSet
 from storage.sql.stores.knowledge import SqlKnowledge
@@ -88,14 +84,6 @@ def system(request: Any) -> str:
     return str(request.messages[0]["content"])
 
 
-async def test_without_wishes_all_is_as_the_settings_have_it(bench: Bench) -> None:
-    bench.own("")
-    request = await bench.run()
-    assert (request.model, system(request)) == ("test", "You are a test.")
-    assert tools(request) == set(bench.world.deps.defaults.toolbox.tools)
-    assert bench.asked_for == [None]
-
-
 async def test_people_and_the_model_are_told_which_tool_server_is_missing(bench: Bench) -> None:
     bench.own("mcp_servers: [tickets]\n")
     asked_for: list[object] = []
@@ -128,13 +116,6 @@ async def test_what_a_server_says_about_its_tools_is_untrusted_text(bench: Bench
 async def test_the_role_stands_on_the_base_prompt(bench: Bench) -> None:
     bench.own("prompt: Be brief.\n")
     assert system(await bench.run()).startswith("You are a test.\n\n# Your role here\n\nBe brief.")
-
-
-async def test_the_model_is_the_agents_and_the_dialect_goes_by_it(bench: Bench) -> None:
-    bench.own("model: openai/o1-mini\n")
-    request = await bench.run()
-    assert (request.model, tools(request)) == ("openai/o1-mini", set())
-    assert '<invoke name="echo">' in system(request)
 
 
 async def test_tools_are_those_that_are_enabled_less_those_that_are_not(bench: Bench) -> None:
@@ -185,42 +166,3 @@ async def test_knowledge_that_leads_out_or_cannot_be_read_is_left_out(bench: Ben
     await bench.run("What is the sky and the password?")
     assert "The sky is blue." in told(bench)
     assert await bench.known() == {"good.txt"}
-
-
-async def test_knowledge_that_cannot_be_read_for_the_moment_is_read_for_the_next_run(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (bench.folder / "good.txt").write_text("The sky is blue.")
-    bench.own("knowledge: [good.txt]\n")
-
-    async def no_descriptor(_path: Path) -> AsyncIterator[bytes]:
-        raise OSError(errno.EMFILE, "too many open files")
-        yield b""
-
-    with monkeypatch.context() as now:
-        now.setattr(agent_file_sync, "_read_chunks", no_descriptor)
-        await bench.run("What is the sky?")
-    assert await bench.known() == set()
-    await bench.run("What is the sky?")
-    assert await bench.known() == {"good.txt"}
-
-
-async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench) -> None:
-    started = asyncio.Event()
-
-    async def learn(agent_id: str) -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    (bench.folder / "dog.txt").write_text("Our dog is called Rex.")
-    bench.own("knowledge: [dog.txt]\n")
-    world = bench.world.with_deps(index_knowledge=learn)
-    await bench.world.deps.agents.roster.versions.choose_agent(world.address, OWN)
-    run_id = await world.say("hello")
-    async with asyncio.timeout(30):
-        async with asyncio.TaskGroup() as group:
-            group.create_task(execute(run_id, world.deps))
-            await started.wait()
-            await world.stop(run_id)
-    assert (await world.read_run(run_id)).status == "stopped"
-    assert world.model.requests == []

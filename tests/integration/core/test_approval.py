@@ -7,13 +7,9 @@ import pytest
 from sqlalchemy import update
 
 from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHANGED, CHOICES, DENY, ONE_BY_ONE, TOO_LONG
-from core.domain.events import AgentEvent, ApprovalAsked
-from core.domain.threads import Ask, Lease, Person
+from core.domain.threads import Ask
 from core.failpoints import Failpoint
-from core.stores import JournalEntry
 from core.tools.tool import ToolSet
-from storage.sql.database import Database
-from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.tables.threads_and_runs import tool_calls
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
@@ -32,29 +28,6 @@ async def suspended(world: World) -> str:
     return await world.run("go")
 
 
-class Noting(SqlRunJournal):
-    """A journal that notes which events were stored without a question."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.events: list[AgentEvent] = []
-
-    async def write(self, lease: Lease, entry: JournalEntry) -> None:
-        self.events += [one.event for one in entry.events]
-        await super().write(lease, entry)
-
-
-async def test_nobody_hears_that_it_waits_before_the_question_is_stored(world: World) -> None:
-    """Else it is looked for in vain, and never shown."""
-    journal = Noting(world.database)
-    guarded(world).with_deps(journal=journal)
-    world.model.turns = [calls(("echo", '{"text": "a"}'), said="I say it aloud."), text("done")]
-    run_id = await world.run("go")
-    assert isinstance((await world.events(run_id))[-1], ApprovalAsked)
-    assert journal.events
-    assert not [one for one in journal.events if isinstance(one, ApprovalAsked)]
-
-
 async def test_an_approval_goes_on_with_the_same_run(world: World) -> None:
     run_id = await suspended(world)
     assert await world.run("approve once") == run_id
@@ -63,15 +36,6 @@ async def test_an_approval_goes_on_with_the_same_run(world: World) -> None:
     await world.read_end(run_id)
     roles = [message["role"] for message in world.model.requests[1].messages]
     assert roles == ["system", "user", "assistant", "tool"]
-
-
-async def test_always_does_not_hold_for_another_target(world: World) -> None:
-    await suspended(world)
-    await world.run(APPROVE_ALWAYS)
-    world.model.turns = [calls(("echo", '{"text": "b"}')), text("done")]
-    run_id = await world.run("again")
-    assert (await world.read_run(run_id)).status == "waiting"
-    assert world.bench.said == ["a"]
 
 
 async def two_waiting(world: World) -> str:
@@ -124,14 +88,6 @@ async def test_a_call_that_is_changed_after_the_approval_does_not_run(world: Wor
     assert result["error"] == CHANGED
 
 
-async def test_a_denial_over_http_names_somebody(world: World) -> None:
-    run_id = await suspended(world)
-    world.author = Person(person_id="api", name="")
-    await world.run("Deny")
-    (result,) = await world.tool_results(run_id)
-    assert str(result["error"]).startswith("Not run: A person over HTTP denied it.")
-
-
 async def test_a_call_too_long_to_check_is_not_asked_about(world: World) -> None:
     long = json.dumps({"text": "x" * 60_000})
     guarded(world).model.turns = [calls(("echo", long)), text("done")]
@@ -139,17 +95,6 @@ async def test_a_call_too_long_to_check_is_not_asked_about(world: World) -> None
     (result,) = await world.tool_results(run_id)
     assert result["error"] == TOO_LONG
     assert await world.deps.stores.journal.find_approval(run_id) is None
-
-
-async def test_everything_is_told_where_no_files_are_shown(world: World) -> None:
-    long = json.dumps({"text": "SELECT 1;\n" * 300 + "DROP TABLE users"})
-    guarded(world).model.turns = [calls(("echo", long)), text("done")]
-    run_id = await world.run("go")
-    event = (await world.events(run_id))[-1]
-    assert isinstance(event, ApprovalAsked)
-    assert "DROP TABLE users" in event.text
-    assert event.text.count("SELECT 1;") >= 300
-    assert (await asked(world, run_id)).text == event.text
 
 
 async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -> None:

@@ -1,23 +1,14 @@
 """Limits on what model calls may cost: checked before each call, told in one sentence with the figures."""
 
-import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
 from core.context.untrusted_text import unwrap_message
-from core.context.window import ContextPolicy
 from core.domain.budget import Budget, Limit, Price, Spending, Spent, find_exhausted, price_usage, utc_day
-from core.domain.errors import BudgetExceeded
-from core.domain.ids import new_id
 from core.domain.threads import APP_PREFIX, Person, Usage
-from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
-from core.run import agent_config
-from core.run.agent_config import describe_budget_left, load_agent_config
-from core.run.execute import execute
-from core.run.recorder import RunRecorder
+from core.run.agent_config import describe_budget_left
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
@@ -83,12 +74,6 @@ def test_a_limit_counts_what_it_is_for(budget: Budget, spending: Spending, part:
     sentence = sentence_of(budget, spending)
     assert bool(sentence) is bool(part)
     assert part in sentence
-
-
-def test_over_http_nobody_is_sent_to_a_chat_command() -> None:
-    budget = Budget(run=Limit(usd=1), has_admins=True)
-    spending = Spending(run=Spent(cost_usd=1))
-    assert "THREADHAND_BUDGET_RUN_USD" in sentence_of(budget, spending, is_chat=False)
 
 
 def test_a_model_is_told_of_its_budget_in_tenths() -> None:
@@ -170,62 +155,3 @@ async def test_the_day_of_an_app_is_its_own_and_no_persons(world: World) -> None
         world.author = author
         await world.run("go")
     assert len(world.model.requests) == 3
-
-
-async def test_runs_at_the_same_time_pass_a_limit_by_one_call_at_most(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each would begin, because nothing is spent yet."""
-    monkeypatch.setattr(agent_config, "BUDGET_RETRY_SECONDS", 0.01)
-    under_way, at_once = 0, 0
-
-    async def ask(_request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        nonlocal under_way, at_once
-        under_way += 1
-        at_once = max(at_once, under_way)
-        await asyncio.sleep(0.02)
-        under_way -= 1
-        yield TextDelta(text="ok")
-        usage = Usage(input_tokens=90_000, output_tokens=1_000)
-        yield ModelFinished(finish_reason="stop", usage=usage)
-
-    world.with_deps(budget=Budget(person=Limit(tokens=100_000)), ask_model=ask)
-    world.with_deps(context_policy=ContextPolicy(window_tokens=128_000))
-    runs = list[str]()
-    for _ in range(8):
-        world.address = replace(world.address, thread_key=new_id())
-        runs.append(await world.say("go"))
-    await asyncio.gather(*(execute(run_id, world.deps) for run_id in runs))
-
-    used = await world.deps.stores.conversations.usage()
-    assert used.input_tokens + used.output_tokens == 2 * 91_000
-    assert at_once == 1
-    ends = [(await world.events(run_id))[-1] for run_id in runs]
-    assert [getattr(end, "finish_reason", "") for end in ends].count("budget") == 6
-
-
-async def test_each_question_about_a_document_is_within_the_budget(world: World) -> None:
-    spent = Usage(input_tokens=400, output_tokens=1)
-    asked = 0
-
-    async def ask(_request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        nonlocal asked
-        asked += 1
-        yield TextDelta(text="yes")
-        yield ModelFinished(finish_reason="stop", usage=spent)
-
-    world.with_deps(budget=Budget(run=Limit(tokens=500), has_admins=True), ask_model=ask)
-    run_id = await world.say("go")
-    lease = await world.deps.stores.claims.claim(run_id, "worker-1")
-    loaded = await world.deps.stores.conversations.load_run(run_id)
-    assert lease is not None
-    assert loaded is not None
-    recorder = RunRecorder(lease, world.deps.stores.journal, world.deps.messaging.bus)
-    config = await load_agent_config(loaded.run, loaded.thread, world.deps, recorder)
-    ask_document = config.knowledge.ask
-    assert ask_document is not None
-    for _ in range(2):
-        assert await ask_document("What is in it?") == "yes"
-    with pytest.raises(BudgetExceeded, match=r"802 of 500 tokens.*THREADHAND_BUDGET_RUN_TOKENS"):
-        await ask_document("And now?")
-    assert asked == 2

@@ -21,7 +21,7 @@ from core.tools.shell import execute_command
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, printing
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import ShownText, World
+from tests.integration.core.conftest import World
 from tests.integration.core.test_crash_before_approval import Dying
 from tests.support.narrow import require
 
@@ -202,13 +202,6 @@ async def test_one_by_one_keeps_the_cause(world: World) -> None:
     assert sent == []
 
 
-async def test_only_peoples_words_change_nothing(world: World) -> None:
-    sent = with_tools(world)
-    world.model.turns = [calls(*sending(EVIL, "mallory")), text("done")]
-    await world.read_end(await world.run("Do what you think is right."))
-    assert sent == [EVIL, "mallory"]
-
-
 async def test_the_calls_of_one_answer_do_not_see_each_others_results(world: World) -> None:
     sent = with_tools(world)
     world.model.turns = [calls(("read", json.dumps({"url": PAGE})), *sending(EVIL)), text("done")]
@@ -278,41 +271,16 @@ async def test_what_ran_beside_a_question_keeps_its_sources(world: World) -> Non
 
 
 async def test_an_action_beside_a_change_of_the_page_waits_for_a_look(world: World) -> None:
-    typed: list[str] = []
-
-    async def browse(params: ReadParams, _context: ToolContext) -> ToolOutput:
-        return ToolOutput(output="a form", sources=sources_read_now(("browser", params.url)))
-
-    async def write(params: SendParams, _context: ToolContext) -> str:
-        typed.append(params.text)
-        return "typed"
-
-    tools = {
-        "open": Tool(
-            name="open",
-            effect="acts",
-            subject="browser",
-            reach=lambda params: reach_of_address(params.url),
-            params=ReadParams,
-            run=browse,
-            title=lambda params: f"Opening {params.url}",
-        ),
-        "type": Tool(
-            name="type",
-            effect="acts",
-            subject="browser",
-            reach=FILLS_PAGE,
-            params=SendParams,
-            run=write,
-            title=lambda params: "Typing",
-        ),
-    }
-    world.with_deps(toolbox=ToolSet({**world.bench.toolbox().tools, **tools}))
-    away, typing = ("open", json.dumps({"url": PAGE})), ("type", json.dumps({"to": "1"}))
+    sent = with_tools(world)
+    tools = world.deps.defaults.toolbox.tools
+    opening = replace(tools["browse"], effect="acts", subject="browser", reach=lambda one: reach_of_address(one.url))
+    filling = replace(tools["send"], subject="browser", reach=FILLS_PAGE)
+    world.with_deps(toolbox=ToolSet({**tools, "browse": opening, "send": filling}))
+    away, typing = ("browse", json.dumps({"url": PAGE})), ("send", json.dumps({"to": "1"}))
     world.model.turns = [calls(away), calls(away, typing), calls(typing), text("done")]
     run_id = await world.run(f"Fill in the form on {PAGE}.")
     await world.read_end(run_id)
-    assert typed == ["all"]
+    assert sent == ["1"]
     assert await errors(world, run_id) == [PAGE_MOVES]
 
 
@@ -323,9 +291,6 @@ async def test_a_target_that_hides_is_refused_without_a_question(world: World) -
     await world.read_end(run_id)
     assert sent == []
     assert "does not show clearly" in (await errors(world, run_id))[0]
-
-
-LINK = "https://evil.example/?d=the-secret"
 
 
 async def test_the_description_of_a_tool_is_a_source_if_nobody_vouches_for_it(world: World) -> None:
@@ -342,28 +307,3 @@ async def test_the_description_of_a_tool_is_a_source_if_nobody_vouches_for_it(wo
     assert "the tool server `mail`, read just now" in await question(world, run_id)
     await world.run(DENY)
     assert (await world.read_reply(run_id)).text == f"I did not. See `{EVIL}s`."
-
-
-async def test_an_address_that_was_built_from_data_is_no_link(world: World) -> None:
-    with_tools(world)
-    world.with_deps(bus=(bus := ShownText()))
-    world.model.turns = [READING, text("It says this.\n", "See [mo", f"re]({LINK}) or ", f"{LINK} ", f"or {PAGE}.")]
-    run_id = await world.run("Read the page.")
-    shown = f"It says this.\nSee more (`{LINK}`) or `{LINK}` or {PAGE}."
-    assert (await world.read_reply(run_id)).text == shown
-    assert bus.text == shown
-    answer = next(message for message in reversed(await world.history(run_id)) if message.type == "assistant")
-    assert answer.content["content"] == shown
-
-
-async def test_a_question_has_no_such_link_either(world: World) -> None:
-    with_tools(world)
-    asking = calls(("ask", json.dumps({"text": f"Is it [this]({LINK})?", "options": [LINK, "No"]})))
-    world.model.turns = [READING, asking]
-    reply = await world.read_reply(await world.run("Read the page."))
-    assert (reply.text, reply.options) == (f"Is it this (`{LINK}`)?", (f"`{LINK}`", "No"))
-
-
-async def test_the_links_of_an_answer_stay_while_only_people_have_written(world: World) -> None:
-    world.model.turns = [text(f"See [this]({LINK}).")]
-    assert (await world.read_reply(await world.run("Where is it?"))).text == f"See [this]({LINK})."

@@ -1,33 +1,21 @@
 """How a run holds its conversation: within the window, after a refusal, over runs, and beside other people's talk."""
 
-import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
-import pytest
-
-from core.context.background_messages import BackgroundMessageReader
 from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
-from core.domain.errors import ContextOverflow, SurfaceRateLimited, SurfaceRefused
+from core.domain.errors import ContextOverflow
 from core.domain.events import ChecklistChanged, RunFailed
-from core.domain.messages import Message
-from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
-from core.llm.retry import stream_with_retries
+from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.prompt.system_prompt import RunPrompt
-from core.run.execute import execute
-from core.run.input_reader import OMITTED_AUTHORS
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
-from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
+from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.support.conversations import words
-from tests.support.narrow import require
 
 
 def policy(room: int, **changes: Any) -> ContextPolicy:
@@ -74,25 +62,6 @@ async def test_a_third_refusal_ends_the_run_with_one_sentence(world: World) -> N
     (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
     assert "test refuses the conversation as too long" in failed.public_message
     assert len(world.model.requests) == 5
-
-
-REFUSAL = [ContextOverflow("The conversation is too long for this model.")]
-
-
-@pytest.mark.parametrize(
-    ("turns", "asked"),
-    [
-        ([REFUSAL, text("done")], ["test"] * 3),
-        ([REFUSAL, REFUSAL, text("a summary"), REFUSAL, text("done")], ["test"] * 5 + ["other"]),
-    ],
-)
-async def test_a_refused_conversation_is_shortened_before_a_fallback_is_asked(
-    world: World, turns: list[Any], asked: list[str]
-) -> None:
-    world.model.turns = [echo(5000), *turns]
-    world.with_deps(ask_model=partial(stream_with_retries, world.model, fallbacks=("other",)))
-    assert await world.replies(await world.run("go")) == ["done"]
-    assert [one.model for one in world.model.requests] == asked
 
 
 async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world: World) -> None:
@@ -154,38 +123,6 @@ async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: Wor
     assert "[x] a" in summary
 
 
-async def test_the_checklist_follows_commands_that_change_todo_md(world: World) -> None:
-    """As models tick items with `sed`. Commands beside it cost no further event."""
-    names = ("create_file", "execute_command", "str_replace_editor", "complete")
-    tools = {name: all_tools()[name] for name in names}
-
-    async def tick(terminal: Terminal) -> int:
-        terminal.files["todo.md"] = terminal.files["todo.md"].replace(b"[ ] a", b"[x] a")
-        return 1
-
-    ticking = "sed -i 's/\\[ ] a/[x] a/' todo.md && false"
-    sandboxes = MemorySandboxes({ticking: tick, "echo beside": printing("beside")})
-    world.with_deps(toolbox=ToolSet(tools), sandboxes=sandboxes)
-
-    def run(command: str) -> tuple[str, str]:
-        return "execute_command", json.dumps({"command": command, "blocking": True})
-
-    made = json.dumps({"file_path": "todo.md", "file_contents": "# Trip\n- [ ] a\n- [ ] b\n"})
-    view = json.dumps({"command": "view", "path": "todo.md"})
-    world.model.turns = [
-        calls(("create_file", made)),
-        calls(run("echo beside")),
-        calls(("str_replace_editor", view)),
-        calls(run(ticking)),
-        calls(run("echo beside")),
-        text("ok"),
-    ]
-    run_id = await world.run("go")
-    told = [one for one in await world.events(run_id) if isinstance(one, ChecklistChanged)]
-    states = [[item.state for item in one.items] for one in told]
-    assert states == [["active", "pending"], ["done", "active"]]
-
-
 class Chat:
     """A `ChatHistory` with given messages."""
 
@@ -212,78 +149,6 @@ class Chat:
 
 def heard(words_said: str, moment: datetime, ref: str) -> ChatMessage:
     return ChatMessage(author=Person(person_id="U2", name="bob"), text=words_said, sent_at=moment, message_ref=ref)
-
-
-def overheard(history: Sequence[Message]) -> list[str]:
-    return [str(one.content["content"]) for one in history if one.metadata.get("is_heard")]
-
-
-@pytest.mark.parametrize("error", [SurfaceRefused("no", code="missing_scope"), TimeoutError()])
-async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(world: World, error: Exception) -> None:
-    world.with_deps(histories={"api": Chat(error=error)})
-    world.model.turns = [text("ok")]
-    run_id = await world.run("hi")
-    assert (await world.read_run(run_id)).status == "completed"
-    assert "could not be read just now" in sent(world, 0)[1]
-
-
-async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
-    noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
-    stored = [heard(f"event {n}", noon + timedelta(minutes=n), f"r{n}") for n in range(3)]
-
-    async def read_unread(before: datetime) -> Sequence[ChatMessage]:
-        return [one for one in stored if one.sent_at < before]
-
-    request = ThreadInput(
-        input_id="i",
-        thread_id="t",
-        kind="message",
-        author=Person(person_id="U1", name="alice"),
-        text="so?",
-        files=(),
-        message_ref="r9",
-        sent_at=noon + timedelta(minutes=9),
-    )
-    address = Address(platform="api", workspace_id="", channel_id="", thread_key="t")
-    limited = SurfaceRateLimited("later", retry_after_seconds=60)
-    reader = BackgroundMessageReader({"api": Chat(error=limited)}, read_unread)
-    first = require(await reader.read(address, [request]))
-    assert [one.text for one in first.page.messages] == ["event 0", "event 1", "event 2"]
-    assert "could not be read just now" in first.note
-    again = require(await reader.read(address, [replace(request, message_ref="r10")]))
-    assert (again.page.messages, again.note) == ((), "")
-
-    class Part(Chat):
-        async def read(
-            self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-        ) -> ChatPage:
-            return ChatPage(messages=tuple(stored[:1]), omitted=7, is_partial=True)
-
-    partial = require(await BackgroundMessageReader({"api": Part()}, read_unread).read(address, [request]))
-    assert [one.message_ref for one in partial.page.messages] == ["r0", "r1", "r2"]
-    assert (partial.page.omitted, "only a part" in partial.note) == (5, True)
-    # what a whole reading of the thread leaves out counts as read, too
-
-    class Whole(Chat):
-        async def read(
-            self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-        ) -> ChatPage:
-            return ChatPage(messages=tuple(stored[2:]), omitted=2)
-
-    whole = require(await BackgroundMessageReader({"api": Whole()}, read_unread).read(address, [request]))
-    assert ([one.message_ref for one in whole.page.messages], whole.read_refs) == (["r2"], ("r0", "r1", "r2"))
-
-
-async def test_a_long_thread_is_told_once_and_no_one_is_alone_in_it(world: World) -> None:
-    noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
-    said = [heard("word " * 400, noon + timedelta(minutes=n), f"r{n}") for n in range(120)]
-    world.with_deps(histories={"api": Chat(*said)})
-    world.model.turns = [text("ok"), text("ok"), text("ok")]
-    run_id, *_ = [await world.run("what was said?") for _ in range(3)]
-    (told,) = overheard(await world.history(run_id))
-    assert len(told) < 25_000
-    found = require(await world.deps.stores.conversations.run_with_thread(run_id))
-    assert found[1].earlier_authors == {"U2": "bob", **OMITTED_AUTHORS}
 
 
 async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> None:
@@ -313,28 +178,3 @@ async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> No
     refusals = " ".join(sent(world, 2))
     assert "'nope' is no message id" in refusals
     assert "There is no file 'r1/1'" in refusals
-
-
-async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: World) -> None:
-    world.with_deps(context_policy=policy(30_000, summary_tokens=9500, kept_tokens=2300))
-    summing, held = asyncio.Event(), asyncio.Event()
-    plan = [echo(900), echo(900, seed=2), echo(900, seed=3)]
-
-    async def play(request: Any) -> Any:
-        if plan:
-            world.model.turns = [plan.pop(0)]
-            async for delta in world.model.stream(request):
-                yield delta
-            return
-        summing.set()
-        await held.wait()
-
-    world.with_deps(ask_model=play)
-    run_id = await world.say("go")
-    async with asyncio.TaskGroup() as group:
-        group.create_task(execute(run_id, world.deps))
-        await summing.wait()
-        await world.stop(run_id)
-    assert (await world.read_run(run_id)).status == "stopped"
-    kinds = [one.kind for one in await world.events(run_id)]
-    assert kinds.count("turn_started") == kinds.count("turn_finished") == 3

@@ -7,13 +7,12 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.approval import APPROVE_ONCE, EXPIRED, Approval
-from core.domain.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinished, TurnStarted
+from core.domain.approval import APPROVE_ONCE, Approval
+from core.domain.events import ApprovalAsked, ToolStarted, TurnFinished, TurnStarted
 from core.domain.threads import Ask, Lease
 from core.run.execute import execute
 from core.stores import JournalEntry
 from storage.sql.stores.run_journal import SqlRunJournal
-from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
 from tests.integration.core.test_approval import guarded
@@ -71,23 +70,3 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     titles = [event.title for event in events if isinstance(event, ToolStarted)]
     assert titles[-1] == "echo a"
     assert titles[:-1] == ["echo a (needs approval)"] or not is_known
-
-
-async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(world: World) -> None:
-    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("Not needed then.")]
-    run_id = await world.run("go")
-    asks = SqlAsks(world.database)
-    assert await asks.expire_approvals(older_than_hours=1) == ()
-    assert await asks.expire_approvals(older_than_hours=0) == (run_id,)
-    assert await asks.expire_approvals(older_than_hours=0) == ()
-    assert run_id in await world.deps.stores.claims.claimable_runs()
-    await execute(run_id, world.deps)
-    run = await world.read_run(run_id)
-    assert (run.status, run.error) == ("failed", EXPIRED)
-    assert isinstance((await world.events(run_id))[-1], RunFailed)
-    assert world.bench.said == []
-    assert require(await question(world, run_id)).state == "expired"
-    again = require(await world.stops.retry_run(run_id, "retry-1", continues=False))
-    await execute(again, world.deps)
-    assert "no one has approved" in str(world.model.requests[-1].messages)
-    assert world.bench.said == []

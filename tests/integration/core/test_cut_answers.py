@@ -1,25 +1,13 @@
 """Answers that a limit cuts off: the model learns which limit it was and how to go on, and people read the whole."""
 
-import json
-import tracemalloc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-
 import pytest
-from aiohttp import web
 
-from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
-from core.domain.events import RunFailed
 from core.domain.threads import Usage
-from core.llm.openai_client import OpenAIChatClient
-from core.loop.run_context import LoopPolicy
-from core.ports import ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
+from core.ports import ModelFinished, TextDelta, ToolCallDelta
 from tests.fakes.streamed_model import calls, text
-from tests.integration.core.conftest import ShownText, World
-from tests.support.closing import close_after
-from tests.support.web import serve_http
+from tests.integration.core.conftest import World
 
 CUT = ModelFinished(finish_reason="length", usage=Usage(input_tokens=9, output_tokens=4096))
 
@@ -50,113 +38,6 @@ async def test_a_call_that_was_cut_off_is_told_how_to_go_on(world: World, name: 
     told = last_sent(world, 1)
     assert "cut off inside this call, because it reached its limit of 4,096 tokens" in told
     assert "in several calls" in told
-
-
-WHOLE = '{"name": "echo", "arguments": {"text": "1"}}'
-HALF = '{"name": "echo", "arguments": {"text": "half of a long fi'
-WRITTEN = {
-    "hermes": f"<tool_call>\n{WHOLE}\n</tool_call>\n<tool_call>\n{HALF}",
-    "a list": f"[TOOL_CALLS][{WHOLE}, {HALF}",
-    "qwen3 coder": "<tool_call>\n<function=echo>\n<parameter=text>\n1\n</parameter>\n</function>\n</tool_call>\n"
-    "<tool_call>\n<function=echo>\n<parameter=text>\nhalf of a long fi",
-    "harmony": '<|channel|>commentary to=functions.echo<|message|>{"text": "1"}<|call|>'
-    '<|channel|>commentary to=functions.echo<|message|>{"text": "half of a long fi',
-    "bare": f"{WHOLE}\n{HALF}",
-    "bare, cut in the name": f'{WHOLE}\n{{"name": "ec',
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["native", "xml"])
-@pytest.mark.parametrize("written", WRITTEN)
-async def test_of_calls_written_as_text_the_whole_ones_run_and_the_half_one_is_told(
-    world: World, name: str, written: str
-) -> None:
-    if name == "xml":
-        world.with_deps(dialect=XmlDialect())
-    before, seen = "" if written.startswith("bare") else "I look.\n", ShownText()
-    world.with_deps(bus=seen)
-    world.model.turns = [[TextDelta(text=before + WRITTEN[written]), CUT], text("done")]
-    run_id = await world.run("go")
-    assert world.bench.said == ["1"]
-    assert ["cut off inside" in str(one["error"]) for one in await world.tool_results(run_id)] == [False, True]
-    assert seen.text.split() == f"{before}done".split()
-
-
-async def test_half_a_written_call_stays_short_in_the_conversation(world: World) -> None:
-    for dialect in (NativeDialect(), XmlDialect()):
-        world.with_deps(dialect=dialect)
-        long = TextDelta(text=f"I write.\n<tool_call>{HALF}" + "le " * 9000)
-        world.model.turns = [[long, CUT], text("done")]
-        assert await answer(world) == "done"
-        assert len(str(world.model.requests[-1].messages[-2:])) < 6000
-
-
-async def test_an_answer_that_is_thinking_alone_is_asked_for_again_with_the_reason(world: World) -> None:
-    world.model.turns = [[ThinkingDelta(text="hm " * 50), CUT], text("Here.")]
-    assert await answer(world) == "Here."
-    assert "reached its length limit before it contained any text" in world.model.tails[1]
-
-    world.model.turns = [[ThinkingDelta(text="hm"), CUT] for _ in range(3)]
-    failed = (await world.events(await world.run("again")))[-1]
-    assert isinstance(failed, RunFailed)
-    assert "length limit several times" in failed.public_message
-
-
-async def test_text_that_was_cut_is_not_lost_at_the_limit_of_turns(world: World) -> None:
-    world.with_deps(policy=LoopPolicy(turns_max=1))
-    world.model.turns = [text("All that I have", finish="length")]
-    assert await answer(world) == "All that I have"
-
-
-class Flood:
-    """An endpoint whose model writes a call that never ends, in pieces or in one line, and then answers in words."""
-
-    def __init__(self, *, line_bytes: int) -> None:
-        self.line_bytes = line_bytes
-        self.sent_bytes = 0
-        self.requests: list[str] = []
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(await request.text())
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        if len(self.requests) > 1:
-            done = {"choices": [{"delta": {"content": "Smaller."}, "finish_reason": "stop"}]}
-            await response.write(f"data: {json.dumps(done)}\n\ndata: [DONE]\n\n".encode())
-            return response
-        named = {"index": 0, "id": "c", "function": {"name": "echo", "arguments": '{"text": "'}}
-        await response.write(_event(named))
-        piece = _event({"index": 0, "function": {"arguments": "x" * self.line_bytes}})
-        with suppress(ConnectionError):
-            while self.sent_bytes < 100_000_000:
-                await response.write(piece)
-                self.sent_bytes += len(piece)
-        return response
-
-
-def _event(call: object) -> bytes:
-    return f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n".encode()
-
-
-@asynccontextmanager
-async def endpoint(flood: Flood) -> AsyncIterator[OpenAIChatClient]:
-    async with serve_http(flood.answer) as url, close_after(OpenAIChatClient(f"{url}/v1")) as llm:
-        yield llm
-
-
-@pytest.mark.parametrize("line_bytes", [64_000, 30_000_000])
-async def test_an_endless_call_is_not_read_on_and_the_model_is_told(world: World, line_bytes: int) -> None:
-    flood = Flood(line_bytes=line_bytes)
-    tracemalloc.start()
-    async with endpoint(flood) as llm:
-        world.with_deps(ask_model=llm.stream)
-        assert await answer(world) == "Smaller."
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert flood.sent_bytes < 16_000_000 + line_bytes
-    assert peak < 150_000_000
-    assert "cut off inside this call" in flood.requests[1]
-    assert len(flood.requests[1]) < 20_000
 
 
 async def test_of_three_hundred_calls_32_run_and_the_others_say_what_to_do(world: World) -> None:

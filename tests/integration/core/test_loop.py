@@ -1,14 +1,12 @@
 """What a run does from the message to the terminal event, told by its stored events and messages."""
 
 import asyncio
-import json
 
 import pytest
 
 from core.dialects.xml import XmlDialect
-from core.domain.events import AgentEvent, FinishReached, RunFinished, ToolFinished, ToolStarted
+from core.domain.events import AgentEvent, RunFinished, ToolFinished
 from core.loop.calls import NOT_THE_END
-from core.loop.run_context import LoopPolicy
 from core.ports import ToolCallDelta
 from tests.fakes.streamed_model import calls, ended, invokes, pieces, text
 from tests.integration.core.conftest import World
@@ -40,56 +38,6 @@ async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
     assert (run.status, run.finish_reason) == ("completed", "stop")
 
 
-async def test_a_native_call_is_answered_with_its_result(world: World) -> None:
-    world.model.turns = [calls(("echo", '{"text": "a"}'), said="I will."), text("done")]
-    run_id = await world.run("go")
-    assert kinds(await world.events(run_id)) == [
-        "message_added",
-        "turn_started",
-        "response_started",
-        "tool_started",
-        "message_added",
-        "tool_finished",
-        "message_added",
-        "finish_reached",
-        "turn_finished",
-        "turn_started",
-        "response_started",
-        "message_added",
-        "finish_reached",
-        "turn_finished",
-        "run_finished",
-    ]
-    second = world.model.requests[1].messages
-    assert [message["role"] for message in second] == ["system", "user", "assistant", "tool"]
-    assert second[-1]["content"] == "echo a"
-    stored = (await world.history(run_id))[-2]
-    result = json.loads(str(stored.content["content"]))["tool_execution"]
-    assert result["arguments"] == {"text": "a"}
-    assert result["result"] == {"success": True, "output": "echo a", "error": None}
-    assert second[-1]["tool_call_id"] == "call_0"
-
-
-async def test_with_the_xml_limit_the_finish_stands_before_the_answer(world: World) -> None:
-    world.with_deps(dialect=XmlDialect(), policy=LoopPolicy(xml_calls_max=1))
-    both = invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}), said="First. ")
-    world.model.turns = [text(*pieces(both)), text("done")]
-    run_id = await world.run("go")
-    events = await world.events(run_id)
-    assert kinds(events)[1:9] == [
-        "turn_started",
-        "response_started",
-        "tool_started",
-        "finish_reached",
-        "message_added",
-        "tool_finished",
-        "message_added",
-        "turn_finished",
-    ]
-    assert world.bench.said == ["a"]
-    assert require_type(events[4], FinishReached).reason == "xml_tool_limit_reached"
-
-
 async def test_every_invoke_of_a_block_runs(world: World) -> None:
     world.with_deps(dialect=XmlDialect())
     world.model.turns = [text(*pieces(invokes(("echo", {"text": "a"}), ("echo", {"text": "b"})))), text("done")]
@@ -115,13 +63,6 @@ async def test_a_call_starts_while_the_model_still_streams(world: World) -> None
     still.set()
     await running
     assert world.bench.said == ["x", "y"]
-
-
-async def test_calls_wait_for_the_whole_answer_where_that_is_set(world: World) -> None:
-    world.with_deps(policy=LoopPolicy(executes_on_stream=False))
-    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
-    run_id = await world.run("go")
-    assert kinds(await world.events(run_id))[3:5] == ["message_added", "tool_started"]
 
 
 async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
@@ -154,12 +95,6 @@ async def test_a_call_that_fails_is_told_to_the_model_alone(
     assert part in finished[0].message
     assert "Traceback" not in finished[0].message
     assert (await world.read_run(run_id)).status == "completed"
-
-
-async def test_a_flood_of_output_is_cut(world: World) -> None:
-    world.model.turns = [calls(("flood", '{"text": "x"}')), text("done")]
-    await world.run("go")
-    assert len(str(world.model.requests[1].messages[-1]["content"])) < 100_000
 
 
 async def test_nothing_after_an_ask_runs_and_the_thread_waits(world: World) -> None:
@@ -209,19 +144,6 @@ async def test_the_reply_to_an_ask_starts_a_new_run_on_the_same_history(world: W
     sent = world.model.requests[1].messages
     assert [m["role"] for m in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert "the red one" in str(sent[-1]["content"])
-
-
-async def test_a_call_is_recorded_before_it_runs(world: World) -> None:
-    world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
-    run_id, running = await world.begin("go")
-    await world.bench.until_started("x")
-    recorded = await world.deps.stores.journal.tool_call_records(run_id)
-    assert [(one.name, one.state) for one in recorded] == [("wait", "started")]
-    started = [e for e in await world.events(run_id) if isinstance(e, ToolStarted)]
-    assert [one.title for one in started] == ["wait x"]
-    world.bench.gate("x").set()
-    await running
-    assert [one.state for one in await world.deps.stores.journal.tool_call_records(run_id)] == ["finished"]
 
 
 async def test_usage_is_added_up(world: World) -> None:

@@ -4,20 +4,17 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.events import RunFailed, RunFinished, ToolFinished
+from core.domain.events import RunFailed, RunFinished
 from core.domain.threads import ToolCallRecord
 from core.ports import ModelDelta
 from core.run.execute import execute
-from core.run.history_repair import INTERRUPTED
 from core.run.run_end import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
-from core.tools.tool import ToolSet
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
@@ -69,38 +66,6 @@ async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
     assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
     assert await world.deps.stores.claims.claimable_runs() == ()
     assert f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
-
-
-@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
-async def test_the_next_run_of_the_thread_finds_every_call_answered(world: World, dialect: Dialect) -> None:
-    world.with_deps(dialect=dialect)
-    run_id = await died(world, WORKER_DEATHS_MAX + 1)
-    await execute(run_id, world.deps)
-    told = [one for one in await world.events(run_id) if isinstance(one, ToolFinished)]
-    assert len(told) == WORKER_DEATHS_MAX + 1, "no call is shown as one that goes on"
-    again = await world.stops.retry_run(run_id, "click", continues=False)
-    world.model.turns = [text("done")]
-    await execute(again or "", world.deps)
-    assert (await world.read_run(again or "")).status == "completed"
-    sent = json.dumps(world.model.requests[-1].messages)
-    assert sent.count(INTERRUPTED.split(":")[0]) == WORKER_DEATHS_MAX + 1
-    history = await world.history(run_id)
-    made = [str(one.content["tool_calls"]) for one in history if one.content.get("tool_calls")]
-    results = [str(one.content.get("tool_call_id")) for one in history if one.type == "tool"]
-    assert len(results) == WORKER_DEATHS_MAX + 1
-    if dialect.name == "native":
-        assert all(name in call for name, call in zip(results, made, strict=True))
-
-
-async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: World) -> None:
-    tools = dict(world.bench.toolbox().tools)
-    tools["wait"] = replace(tools["wait"], is_idempotent=True)
-    world.with_deps(toolbox=ToolSet(tools))
-    run_id = await died(world, WORKER_DEATHS_MAX + 1)
-    assert len(world.model.requests) == 1, "it died over the same call each time"
-    await execute(run_id, world.deps)
-    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
-    assert (await world.read_run(run_id)).status == "failed"
 
 
 async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world: World) -> None:

@@ -37,10 +37,6 @@ def test_every_tool_that_the_base_names_is_there() -> None:
     assert named <= set(all_tools())
 
 
-def test_the_base_leaves_most_of_the_smallest_window_free() -> None:
-    assert len(base_prompt(sandbox="A machine.")) < 8_000
-
-
 async def test_the_prompt_is_the_same_for_all_runs_of_a_thread(world: World) -> None:
     """What changes in the first message costs the whole cache behind it."""
     made = calls(("create_file", todo("- [ ] a\n")))

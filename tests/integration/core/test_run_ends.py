@@ -1,28 +1,23 @@
 """How a run ends: with one answer, in every attempt and however often it is answered, and at once when stopped."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from core.context.todo_file import TodoTracker
 from core.domain.budget import Budget, Limit
 from core.domain.call_consent import STAYS
-from core.domain.errors import StorageUnavailable
-from core.domain.events import ActivityChanged, RunFinished
-from core.domain.threads import Lease, Reply
+from core.domain.events import RunFinished
+from core.domain.threads import Reply
 from core.knowledge.ports import Scope
 from core.loop.loop import CALL_STOPPED
 from core.loop.run_context import LoopPolicy
-from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
+from core.ports import TextDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
-from core.stores import JournalEntry, RunEnd
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from storage.sql.database import Database
-from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import EchoParams, World
 from tests.integration.core.conftest import world as world
@@ -31,8 +26,14 @@ from tests.support.narrow import require
 from tests.support.waiting import until
 
 LONG = ("PART-ONE, ", "PART-TWO.")
+
+
 SILENCE = [text("")] * 3
+
+
 COMPLETE = calls(("complete", "{}"))
+
+
 DRAWN = calls(("image_edit_or_generate", '{"text": "a cat"}'))
 
 
@@ -77,42 +78,6 @@ async def test_a_message_that_comes_while_the_answer_is_written_does_not_repeat_
     assert (await world.read_run(run_id)).status == "completed"
 
 
-class Fails(SqlRunJournal):
-    """The database is away for a moment when the end of a run is stored."""
-
-    has_failed = False
-
-    async def finish(self, *arguments: Any, **options: Any) -> RunEnd | None:
-        if not self.has_failed:
-            self.has_failed = True
-            raise StorageUnavailable("gone for a moment")
-        return await super().finish(*arguments, **options)
-
-
-@pytest.mark.parametrize(
-    ("turns", "reply"),
-    [
-        ([text(LONG[0], finish="length"), text(LONG[1] + " See https://example.com/a")],
-         "PART-ONE, PART-TWO. See https://example.com/a"),
-        ([calls(("echo", '{"text": "a"}'), said="The report: https://example.com/r"), COMPLETE],
-         "The report: https://example.com/r"),
-        ([text(LONG[0], finish="length"), text(LONG[1], finish="length"), *SILENCE], "PART-ONE, PART-TWO."),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("is_well", [True, False])
-async def test_the_whole_answer_is_left_in_every_attempt(
-    world: World, turns: Sequence[Any], reply: str, *, is_well: bool
-) -> None:
-    if not is_well:
-        world.with_deps(journal=Fails(world.database))
-    world.model.turns = [*turns, *SILENCE]
-    run_id = await world.run("go")
-    if not is_well:
-        assert await world.replies(run_id) == []
-        await execute(run_id, world.deps)
-    assert await world.replies(run_id) == [reply]
-
-
 async def test_a_question_beside_a_call_that_needs_approval_is_asked_after_it(world: World) -> None:
     guarded(world)
     with_tool(world, "order", order)
@@ -141,15 +106,6 @@ async def test_a_stop_ends_the_calls_that_people_have_approved(world: World) -> 
     assert errors == [INTERRUPTED, CALL_STOPPED, CALL_STOPPED]
 
 
-async def test_a_stop_while_people_are_asked_is_the_result_of_the_call(world: World) -> None:
-    guarded(world).model.turns = [calls(("echo", '{"text": "a"}'))]
-    run_id = await world.run("go")
-    await world.stop(run_id)
-    await execute(run_id, world.deps)
-    assert (await world.read_run(run_id)).status == "stopped"
-    assert [result["error"] for result in await world.tool_results(run_id)] == [CALL_STOPPED]
-
-
 async def know_much(world: World, run_id: str) -> None:
     """Adds a document that is too long for the prompt, so that the model is asked for keywords."""
 
@@ -158,26 +114,6 @@ async def know_much(world: World, run_id: str) -> None:
 
     thread_id = (await world.read_run(run_id)).thread_id
     await world.deps.stores.knowledge_base.add(Scope("thread", thread_id), "garden.md", pieces())
-
-
-async def test_a_stop_ends_the_search_of_documents(world: World) -> None:
-    is_asked = asyncio.Event()
-
-    async def hang(_request: ModelRequest) -> AsyncIterator[ModelDelta]:
-        is_asked.set()
-        yield ModelRetried(text="The model does not answer: attempt 2")
-        await asyncio.Event().wait()
-
-    run_id = await world.say("zzz?")
-    await know_much(world, run_id)
-    world.with_deps(ask_model=hang)
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    await is_asked.wait()
-    await world.stop(run_id)
-    await running
-    assert (await world.read_run(run_id)).status == "stopped"
-    shown = [event.text for event in await world.events(run_id) if isinstance(event, ActivityChanged)]
-    assert shown == ["Looking into the documents"]
 
 
 async def test_a_budget_that_is_used_up_before_documents_are_searched_is_no_failure(world: World) -> None:
@@ -189,49 +125,3 @@ async def test_a_budget_that_is_used_up_before_documents_are_searched_is_no_fail
     end = (await world.events(run_id))[-1]
     assert isinstance(end, RunFinished)
     assert end.finish_reason == "budget"
-
-
-class Slow(SqlRunJournal):
-    """Stores the results of calls only once it may."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.is_reached, self.may_store = asyncio.Event(), asyncio.Event()
-
-    async def write(self, lease: Lease, entry: JournalEntry) -> None:
-        if any(message.type == "tool" for message in entry.messages):
-            self.is_reached.set()
-            await self.may_store.wait()
-        await super().write(lease, entry)
-
-
-async def test_a_stop_while_results_are_stored_adds_no_others(world: World) -> None:
-    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
-    run_id = await world.run("go")
-    journal = Slow(world.database)
-    world.with_deps(journal=journal)
-    assert await world.say("approve once") == run_id
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    await journal.is_reached.wait()
-    await world.stop(run_id)
-    asyncio.get_running_loop().call_later(0.2, journal.may_store.set)
-    await running
-    assert [result["success"] for result in await world.tool_results(run_id)] == [True]
-
-
-async def test_a_call_that_has_ended_before_a_stop_keeps_its_result(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_tracked = asyncio.Event()
-
-    async def hang(*_arguments: Any) -> None:
-        is_tracked.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(TodoTracker, "track_call", hang)
-    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
-    run_id, running = await world.begin("go")
-    await is_tracked.wait()
-    await world.stop(run_id)
-    await running
-    assert [result["success"] for result in await world.tool_results(run_id)] == [True]

@@ -27,7 +27,3 @@ def _heard(caller: socket.socket) -> bytes:
         return caller.recv(1)
     except ConnectionResetError:  # it was never accepted
         return b""
-
-
-async def test_a_server_that_never_began_can_be_ended() -> None:
-    await shut_down_server(web.AppRunner(web.Application()))

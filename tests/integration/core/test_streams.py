@@ -10,13 +10,12 @@ import pytest
 
 from core.domain.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
 from core.domain.threads import Lease
-from core.run.event_replay import Recheck, follow_events
+from core.run.event_replay import follow_events
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
 from tests.contracts.stores import COMPLETED, Stores, event, stores_over
 from tests.databases import open_sqlite
-from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -124,35 +123,6 @@ async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(store
 
     await reader.got("1-1", "1-2", "1-4", "1-5", "1-6", "2-1")
     await cancel(reader.task)
-
-
-async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
-    receipt = await stores.say("oops")
-    run_id, recheck = receipt.run_id or "", Recheck()
-    stream = follow_events(
-        run_id, None, conversations=stores.conversations, bus=bus, recheck_seconds=600, recheck=recheck
-    )
-    reading = spawn(anext(stream), name="reader")
-    await until(lambda: run_id in bus._readers)
-    assert await stores.stops.request_stop(run_id)  # no worker has begun it, so none tells of it
-    recheck.request()
-    async with asyncio.timeout(30):
-        ended = (await reading)[-1].event
-    assert isinstance(ended, RunFinished)
-    assert ended.status == "stopped"
-    await stream.aclose()
-
-
-async def test_an_unknown_run_and_one_without_events_end_at_once(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    await _end(stores, lease, 1)
-    await stores.show_all()
-    await stores.journal.sweep_events(older_than_hours=-1)
-
-    assert await Reader(stores, bus, lease.run_id, None).ended() == []
-    assert await Reader(stores, bus, "unknown", None).ended() == []
 
 
 async def test_readers_that_come_at_any_moment_get_every_stored_event_once(stores: Stores, bus: MemoryEventBus) -> None:

@@ -70,23 +70,18 @@ def test_a_plan_written_again_and_again_is_nothing_new() -> None:
     assert ended_after([("", [written(str(one), "book.md")]) for one in range(9)]) is None
 
 
-def test_another_result_is_something_new() -> None:
-    assert ended_after([("", [outcome(output=str(one))]) for one in range(50)]) is None
-
-
-def test_other_arguments_are_something_new() -> None:
-    same_words = [("Next page.", [outcome(argument=str(one))]) for one in range(50)]
-    assert ended_after(same_words) is None
-
-
-def test_one_new_call_among_old_ones_clears_the_count() -> None:
-    turns = [("", [outcome(), outcome(argument=str(one // 3))]) for one in range(30)]
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [("", [outcome(output=str(one))]) for one in range(50)],
+        [("Next page.", [outcome(argument=str(one))]) for one in range(50)],
+        [("", [outcome(), outcome(argument=str(one // 3))]) for one in range(30)],
+        [("", [outcome(argument=str(one))]) for one in range(10)] * 2,
+    ],
+    ids=["other results", "other arguments", "one new call among old ones", "what was read long ago"],
+)
+def test_what_brings_something_new_is_no_circle(turns: list[tuple[str, list[CallOutcome]]]) -> None:
     assert ended_after(turns) is None
-
-
-def test_reading_again_what_was_read_long_ago_is_allowed() -> None:
-    once = [("", [outcome(argument=str(one))]) for one in range(10)]
-    assert ended_after([*once, *once]) is None
 
 
 @pytest.mark.parametrize("between", [[], [outcome("execute_command", "sleep 1", "[session b, in /: exit code 0]")]])

@@ -45,9 +45,3 @@ async def test_a_request_whose_picture_is_refused_goes_without_it_and_says_so(wo
     assert (await world.read_run(run_id)).status == "completed"
     assert shows(world) == [False, True, False, False]
     assert "takes no pictures" in world.model.tails[-1]
-
-
-async def test_a_refusal_without_pictures_is_asked_once(world: World) -> None:
-    world.model.turns = [[REFUSED], text("never")]
-    await world.run("go")
-    assert len(world.model.requests) == 1

@@ -1,7 +1,6 @@
 """However a run with a plan ends, no step of the plan is left as being worked on, in the thread or for the next run."""
 
 import json
-from dataclasses import replace
 
 from core.domain.events import RunFailed
 from core.run.execute import execute
@@ -37,24 +36,3 @@ async def test_a_run_that_is_given_up_leaves_no_step_under_way(flow_world: World
     assert (first.status, first.notes) == ("blocked", "the run broke off here")
     assert second.status == "not_started"
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
-
-
-async def test_a_stop_while_no_worker_had_the_run_leaves_no_step_under_way(flow_world: World) -> None:
-    run_id = await died(flow_world, 1)
-    await flow_world.stop(run_id)
-    await execute(run_id, flow_world.deps)
-    first, _ = (await plan_of(flow_world, run_id)).steps
-    assert (first.status, first.notes) == ("blocked", "stopped")
-    assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
-
-
-async def test_the_plan_of_another_run_stays_as_it_is(flow_world: World) -> None:
-    run_id = await died(flow_world, WORKER_DEATHS_MAX + 1)
-    assert flow_world.deps.stores.plans is not None
-    thread_id = (await flow_world.messages(run_id))[0].thread_id
-    await flow_world.deps.stores.plans.change(
-        thread_id, lambda plans: tuple(replace(plan, run_id="another") for plan in plans)
-    )
-    await execute(run_id, flow_world.deps)
-    assert isinstance((await flow_world.events(run_id))[-1], RunFailed)
-    assert (await plan_of(flow_world, run_id)).steps[0].status == "in_progress"

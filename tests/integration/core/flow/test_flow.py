@@ -10,7 +10,7 @@ from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import asked, offered, plan_of, planned, shown
+from tests.integration.core.flow.conftest import asked, plan_of, planned, shown
 from tests.support.waiting import until
 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
@@ -44,36 +44,12 @@ async def test_each_step_is_done_by_the_agent_it_names_and_one_answer_ends_it(fl
     assert [one.model for one in requests] == ["test", "test", "test", "openai/counter", "test"]
 
 
-async def test_the_planner_is_told_the_team_and_steps_what_they_are(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned(*TWO), text("one"), text("two"), text("both")]
-    await world.run("add the figures")
-    assert "`[research]` Finds things out." in asked(world, 0)
-    assert "`[data-analysis]` Counts things." in asked(world, 0)
-    assert "You work on step 1 now" in asked(world, 1)
-    assert "2. [ ] [DATA_ANALYSIS] Add them up" in asked(world, 1)
-    assert "You work on step 2 now" in asked(world, 2)
-    assert "1. [✓] [research] Find the figures" in asked(world, 2)
-    assert offered(world, 0) == ["ask", "complete", "planning"]
-    assert offered(world, 1) == ["ask", "complete", "echo", "wait"]
-
-
 async def test_a_name_that_nobody_has_is_told_and_stored_nowhere(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [planned("[wizard] Do magic"), planned("[research] Do it"), text("done"), text("all done")]
     run_id = await world.run("go")
     assert "Nobody here is named wizard. The agents are: research, data-analysis." in asked(world, 1)
     assert [step.text for step in (await plan_of(world, run_id)).steps] == ["[research] Do it"]
-
-
-async def test_without_a_plan_from_the_model_the_default_one_is_carried_out(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [text("Let me think."), text("done"), text("right"), text("Here it is.")]
-    run_id = await world.run("go")
-    plan = await plan_of(world, run_id)
-    assert [step.text for step in plan.steps] == list(DEFAULT_STEPS)
-    assert [step.status for step in plan.steps] == ["completed", "completed"]
-    assert "You lead" in str(world.model.requests[1].messages[0]["content"])
 
 
 async def test_a_planner_that_never_gets_it_right_is_asked_three_times(flow_world: World) -> None:
@@ -142,28 +118,6 @@ async def test_the_turns_of_the_run_are_those_of_all_its_steps(flow_world: World
     assert (ended.finish_reason, ended.can_continue) == ("max_iterations", True)
     assert len(world.model.requests) == 6
     assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
-
-
-async def test_files_that_steps_hand_over_come_with_the_answer(flow_world: World) -> None:
-    world = flow_world
-    link = "https://example.com/a.csv"
-    world.model.turns = [
-        planned("A"),
-        calls(("complete", json.dumps({"text": "made", "attachments": [link]}))),
-        text("Here it is."),
-    ]
-    run_id = await world.run("go")
-    assert (await world.read_reply(run_id)).attachments == (link,)
-
-
-async def test_the_plan_of_one_run_is_not_that_of_the_next_request(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned("A"), text("a"), text("did a")]
-    await world.run("do a")
-    world.model.turns = [planned("B"), text("b"), text("did b")]
-    run_id = await world.run("now do b")
-    assert [step.text for step in (await plan_of(world, run_id)).steps] == ["B"]
-    assert world.model.turns == []
 
 
 async def test_a_model_without_words_for_its_report_leaves_the_state_of_the_plan(flow_world: World) -> None:

@@ -13,7 +13,6 @@ from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import asked, plan_of, planned, said, shown
 from tests.support.narrow import require
-from tests.support.waiting import until
 
 BLOCKED = [text("BLOCKED: no key")] * 3
 
@@ -21,16 +20,6 @@ BLOCKED = [text("BLOCKED: no key")] * 3
 async def blocked(world: World, *steps: str) -> str:
     world.model.turns = [planned(*steps), *BLOCKED]
     return await world.run("go in")
-
-
-async def test_trying_again_starts_the_count_anew(flow_world: World) -> None:
-    world = flow_world
-    await blocked(world, "Open", "Enter")
-    world.model.turns = [text("BLOCKED: jammed"), text("open"), text("inside"), text("I am in.")]
-    run_id = await world.run("Try it again")
-    assert "This is try 2. The one before it ended so: jammed" in asked(world, -3)
-    assert await said(world, run_id) == "I am in."
-    assert [step.status for step in (await plan_of(world, run_id)).steps] == ["completed"] * 2
 
 
 async def test_a_skipped_step_stays_in_sight_and_is_left_out(flow_world: World) -> None:
@@ -119,43 +108,6 @@ async def test_words_during_a_step_are_looked_at_before_the_next(flow_world: Wor
         ("C", "completed"),
     ]
     assert await said(world, run_id) == "did a and c"
-
-
-async def test_words_that_come_with_the_last_answer_are_not_lost(flow_world: World) -> None:
-    world = flow_world
-    gate = asyncio.Event()
-    answer = text("did a")
-    world.model.turns = [
-        planned("A"),
-        text("a"),
-        [*answer[:1], gate, *answer[1:]],
-        planned("A", "B", command="update"),
-        text("b"),
-        text("did a and b"),
-    ]
-    run_id, running = await world.begin("do a")
-    async with asyncio.timeout(30):
-        await until(lambda: len(world.model.requests) >= 3)
-        assert await world.say("and b") == run_id
-        gate.set()
-        await running
-    assert await world.replies(run_id) == ["did a", "did a and b"]
-
-
-async def test_a_stop_ends_it_at_once_and_leaves_nothing_under_way(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned("A", "B"), calls(("wait", '{"text": "x"}'))]
-    run_id, running = await world.begin("go")
-    async with asyncio.timeout(30):
-        await world.bench.has_started("x").wait()
-        await world.stop(run_id)
-        await running
-    assert (await world.read_end(run_id)).status == "stopped"
-    assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
-    world.model.turns = [text("As it was."), text("a"), text("b"), text("ab")]
-    later = await world.run("I looked, it is fine, do the rest")
-    assert await said(world, later) == "ab"
-    assert [step.text for step in (await plan_of(world, later)).steps] == ["A", "B"]
 
 
 @pytest.mark.parametrize(

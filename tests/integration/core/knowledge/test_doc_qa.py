@@ -42,17 +42,6 @@ async def answered(stage: KnowledgeStage, entry: KnowledgeEntry, ask: Ask, **mor
     return await answer_from_document(entry, "Where is it?", store=stage.knowledge_base.store, ask=ask, **more)
 
 
-async def test_a_document_that_fits_the_window_costs_few_calls(stage: KnowledgeStage) -> None:
-    ask = Asked(reader)
-    entry = await book(stage, 40, fact_at=27)
-    answer = await answered(stage, entry, ask, room_tokens=24_000)
-
-    assert len(ask.questions) <= 3
-    assert answer.text == "Hall seven (page 27)."
-    assert answer.sources == (CitedSource("zoo.pdf", "page 27"),)
-    assert "were read whole" not in answer.text_for_model()
-
-
 async def test_a_document_that_does_not_fit_after_all_is_read_in_parts(stage: KnowledgeStage) -> None:
     def narrow(question: str) -> str:
         if len(question) > 30_000:
@@ -63,24 +52,6 @@ async def test_a_document_that_does_not_fit_after_all_is_read_in_parts(stage: Kn
     answer = await answered(stage, entry, Asked(narrow), room_tokens=24_000)
 
     assert answer.text.startswith("Hall seven (page ")
-
-
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        ('{"found": true, "answer": 0}', "0"),
-        ('{"found": true, "answer": ["red", "blue"]}', "['red', 'blue']"),
-        ('{"found": true, "answer": "In hall seven, and', "In hall seven, and"),
-    ],
-)
-async def test_what_a_part_says_is_kept_if_it_is_no_text_or_cut_off(
-    stage: KnowledgeStage, reply: str, said: str
-) -> None:
-    entry = await book(stage, 2, fact_at=None)
-    ask = Asked(lambda question: reply if "Below is one part" in question else "{}")
-    await answered(stage, entry, ask)
-
-    assert f'">\n{said}\n</data' in ask.questions[-1]
 
 
 async def test_what_a_heading_says_stands_inside_the_marks(stage: KnowledgeStage) -> None:

@@ -1,7 +1,5 @@
 """What is read out of a good file of each format."""
 
-import pytest
-
 from core.knowledge.document import UNREADABLE_PAGE, Page
 from core.knowledge.parsing.pdf import find_tesseract_data
 from tests.support import made_files
@@ -17,12 +15,6 @@ async def test_a_pdf_keeps_its_page_numbers() -> None:
         (2, UNREADABLE_PAGE.split()),
         (3, ["Third", "page."]),
     ]
-
-
-async def test_a_pdf_that_is_locked_against_editing_alone_is_read() -> None:
-    document = await parsed(made_files.locked_pdf("Open to all.", password=""), "a.pdf")
-
-    assert document.pages[0].text.strip() == "Open to all."
 
 
 async def test_a_word_file_is_divided_at_its_headings_and_its_tables_become_markdown() -> None:
@@ -59,40 +51,6 @@ async def test_sheets_are_places_and_their_values_a_table() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "content",
-    [made_files.old_excel_stream(), made_files.container("Book", made_files.old_excel_stream())],
-    ids=["bare", "in a container"],
-)
-async def test_an_old_excel_file_is_read(content: bytes) -> None:
-    document = await parsed(content, "old.xls")
-
-    assert document.kind == "xls"
-    assert document.pages == (Page(None, "Old", "| Item | Price |\n| --- | --- |\n| Bolt | 2.5 |"),)
-
-
-async def test_markdown_is_divided_at_headings_outside_of_code() -> None:
-    text = "Before.\n\n# One\ntext\n```\n# no heading\n```\n## Two ##\nmore"
-    document = await parsed(text.encode(), "notes.md")
-
-    assert document.title == "One"
-    assert [(page.place, page.text) for page in document.pages] == [
-        ("", "Before.\n"),
-        ("One", "# One\ntext\n```\n# no heading\n```"),
-        ("Two", "## Two ##\nmore"),
-    ]
-
-
-@pytest.mark.parametrize("end", ["\n\n", "\n", " ", "。", ""])
-async def test_a_very_long_text_comes_in_parts_that_lose_nothing(end: str) -> None:
-    text = f"一个句子words{end}" * 30_000
-    document = await parsed(text.encode(), "a.txt")
-
-    assert "".join(page.text for page in document.pages) == text
-    assert len(document.pages) > 5
-    assert max(len(page.text) for page in document.pages) <= 50_000
-
-
 async def test_each_part_of_a_very_long_table_has_its_header() -> None:
     rows = [f"{number},some words" for number in range(10_000)]
     document = await parsed("\n".join(["id,note", *rows]).encode(), "a.csv")
@@ -107,13 +65,3 @@ async def test_text_in_a_scanned_page_is_recognised_where_tesseract_is_installed
     document = await parsed(made_files.scanned_pdf(["Cover.", None]), "a.pdf")
 
     assert ("Invoice 2" in document.pages[1].text) == (find_tesseract_data() is not None)
-
-
-async def test_a_table_of_sixty_megabytes_is_read_as_far_as_it_fits() -> None:
-    rows = "".join(f"{number},Grüße {number % 97},{number * 7}\n" for number in range(3_000_000))
-    content = ("id,word,figure\n" + rows).encode()
-    assert len(content) > 60_000_000
-    left_out, table, *_ = (await parsed(content, "big.csv")).pages
-
-    assert "rows are read; the file goes on" in left_out.text
-    assert "| 1 | Grüße 1 | 7 |" in table.text

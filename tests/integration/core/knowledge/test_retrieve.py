@@ -3,51 +3,17 @@
 import pytest
 
 from core.domain.errors import ModelRejected
-from core.knowledge.query_expansion import expand_query, parse_keywords
-from core.knowledge.retrieval import Passage, reciprocal_rank_fusion, retrieve_passages
+from core.knowledge.query_expansion import parse_keywords
+from core.knowledge.retrieval import Passage, retrieve_passages
 from core.knowledge.semantic_search import SemanticSearch
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
-from tests.integration.core.knowledge.conftest import AGENT, Asked, KnowledgeStage
+from tests.integration.core.knowledge.conftest import AGENT, KnowledgeStage
 
 FILLER = "Nothing of interest stands on this page, and much of it. " * 20
 
 
 def seen(passages: tuple[Passage, ...]) -> list[tuple[str, int | None]]:
     return [(passage.entry.name, passage.chunk.page) for passage in passages]
-
-
-def test_fusion_sums_the_reciprocal_ranks() -> None:
-    assert reciprocal_rank_fusion([["a", "b", "c"], ["c", "b"]]) == ["c", "b", "a"]
-    assert reciprocal_rank_fusion([["a"], ["b"]]) == ["a", "b"]
-    assert reciprocal_rank_fusion([[], []]) == []
-
-
-async def test_everything_is_taken_where_it_fits(stage: KnowledgeStage) -> None:
-    first = await stage.put(AGENT, "a.pdf", "one", "two")
-    second = await stage.put(AGENT, "b.pdf", "three")
-    passages = await retrieve_passages([first, second], ["?"], store=stage.knowledge_base.store, tokens_max=100)
-
-    assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("b.pdf", 1)]
-
-
-async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(stage: KnowledgeStage) -> None:
-    pages = [FILLER] * 40
-    pages[30], pages[12] = "The walrus sleeps.", "A walrus eats clams. " + FILLER
-    entries = [await stage.put(AGENT, "z.pdf", *pages), await stage.put(AGENT, "y.pdf", FILLER)]
-    passages = await retrieve_passages(
-        entries, ["where does the walrus live"], store=stage.knowledge_base.store, tokens_max=600
-    )
-
-    assert seen(passages) == [("z.pdf", 13), ("z.pdf", 31)]
-    assert sum(passage.chunk.tokens for passage in passages) <= 600
-
-
-async def test_the_front_of_a_single_document_is_always_there(stage: KnowledgeStage) -> None:
-    pages = ["Annual report", "Contents", *[FILLER] * 20, "The walrus sleeps."]
-    entry = await stage.put(AGENT, "a.pdf", *pages)
-    passages = await retrieve_passages([entry], ["walrus"], store=stage.knowledge_base.store, tokens_max=1000)
-
-    assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 23)]
 
 
 @pytest.mark.parametrize("question", ["", "?!", "zebra"])
@@ -134,20 +100,3 @@ async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
 )  # fmt: skip
 def test_keywords_are_read_out_of_whatever_the_model_says(answer: str, words: tuple[str, ...]) -> None:
     assert parse_keywords(answer) == words
-
-
-async def test_without_the_models_help_the_question_is_searched_by_itself() -> None:
-    def refuse(_question: str) -> str:
-        raise ModelRejected("no")
-
-    assert await expand_query("how long", Asked(refuse)) == ("how long",)
-    assert await expand_query("how long", Asked(lambda _: "nonsense")) == ("how long",)
-    assert await expand_query("how long", None) == ("how long",)
-
-
-async def test_a_long_answer_so_far_is_left_out_of_the_question_for_keywords() -> None:
-    ask = Asked(lambda _: "{}")
-    await expand_query("q", ask, found="short finding")
-    await expand_query("q", ask, found="long finding " * 3_000)
-
-    assert ["finding" in question for question in ask.questions] == [True, False]

@@ -60,31 +60,6 @@ async def test_text_of_a_file_cannot_step_out_of_its_marks(stage: KnowledgeStage
     assert "## From [file](a (b) x .pdf)" in block
 
 
-async def test_the_prompt_gives_the_agent_half_and_the_thread_what_remains(stage: KnowledgeStage) -> None:
-    for at in range(6):
-        await stage.put(AGENT, f"agent{at}.pdf", *[f"AGENT {WORDS}"] * 10)
-    await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
-    block = await stage.run_knowledge().render_relevant_entries("words", tokens_max=4000)
-
-    assert 1700 <= block.count("AGENT") * count_text(f"AGENT {WORDS}") <= 2200
-    assert 1700 <= block.count("THREAD") * count_text(f"THREAD {WORDS}") <= 2200
-    assert count_text(block) < 4700
-
-
-async def test_what_the_agent_leaves_is_the_threads(stage: KnowledgeStage) -> None:
-    await stage.put(AGENT, "agent.pdf", "AGENT knows little.")
-    await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
-    block = await stage.run_knowledge().render_relevant_entries("words", tokens_max=4000)
-
-    assert "AGENT knows little." in block
-    assert block.count("THREAD") * count_text(f"THREAD {WORDS}") > 3500
-
-
-async def test_no_knowledge_is_no_block(stage: KnowledgeStage) -> None:
-    knowledge = stage.run_knowledge()
-    assert (await knowledge.render_relevant_entries("x"), await knowledge.search("x")) == ("", "")
-
-
 async def test_a_thread_does_not_see_what_another_agent_or_thread_knows(stage: KnowledgeStage) -> None:
     await stage.put(Scope("agent", "another"), "secret.pdf", "secret words")
     await stage.put(Scope("reading", stage.thread_id), "read.pdf", "secret words")

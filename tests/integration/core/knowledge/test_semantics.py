@@ -85,17 +85,6 @@ async def test_where_the_model_fails_the_words_do_and_the_operator_is_told_once(
     assert fake.key not in told
 
 
-async def test_after_a_recovery_the_next_failure_is_told_again(
-    meant: KnowledgeStage, fake: EmbeddingsFake, caplog: pytest.LogCaptureFixture
-) -> None:
-    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
-    for fault in ("garbage", "none", "garbage"):
-        fake.fault = fault
-        await asked(meant.run_knowledge())
-
-    assert len(caplog.records) == 2
-
-
 async def test_a_failing_model_is_left_alone_for_a_while(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:
     before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
@@ -118,26 +107,6 @@ async def test_an_entry_added_during_a_failure_gets_its_vectors_when_it_is_added
     before = len(fake.seen)
     await meant.knowledge_base.add(meant.thread, "pets.txt", pieces(content))
     assert len(fake.seen) == before
-
-
-async def test_half_of_an_entrys_vectors_are_never_kept(
-    meant: KnowledgeStage, fake: EmbeddingsFake, database: Database
-) -> None:
-    fake.answers_max = 1
-    entry = await meant.put(meant.thread, "a.pdf", *[FILLER] * 200)
-
-    assert entry.chunk_count > 64
-    assert len(fake.seen) == 2
-    assert not await SqlKnowledgeVectors(database).has_vectors(entry.entry_id, "m")
-
-
-async def test_a_failure_for_one_spares_the_others_the_wait(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:
-    before = await _broken_for_an_hour(meant, fake)
-    for _ in range(3):
-        payer = KnowledgeStage(meant.knowledge_base.reporting_usage_to(lambda *_: None), meant.thread_id)
-        await asked(payer.run_knowledge())
-
-    assert len(fake.seen) == before + 1
 
 
 async def _broken_for_an_hour(meant: KnowledgeStage, fake: EmbeddingsFake) -> int:

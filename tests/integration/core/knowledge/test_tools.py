@@ -5,7 +5,6 @@ import pytest
 from core.domain.errors import ToolError
 from core.knowledge.knowledge_base import RunKnowledge
 from core.ports import Sandbox
-from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.knowledge_search import ask_document, search_knowledge
 from core.tools.tool import ToolContext, ToolSet, prepare_call
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -38,15 +37,6 @@ async def test_a_search_answers_with_passages_and_their_page(stage: KnowledgeSta
     assert f"[page 2]\n{FACT}" in found
 
 
-async def test_an_empty_knowledge_base_is_told(stage: KnowledgeStage) -> None:
-    assert "is empty" in await call("search_knowledge", {"query": "x"}, context(stage.run_knowledge()))
-
-
-async def test_without_a_desk_the_model_is_told(stage: KnowledgeStage) -> None:
-    with pytest.raises(ToolError, match="no knowledge base"):
-        await call("search_knowledge", {"query": "x"}, context(None))
-
-
 async def test_a_document_of_the_workspace_is_asked(stage: KnowledgeStage) -> None:
     sandbox = await MemorySandboxes().open("t", fence=1)
     await sandbox.files.write("uploads/zoo.pdf", made_files.pieces(made_files.pdf(["Hello.", FACT])))
@@ -76,12 +66,3 @@ async def test_a_file_that_cannot_be_read_is_told_to_the_model(
         await call(
             "ask_document", {"file_path": "missing.pdf", "question": "?"}, context(stage.run_knowledge(reader), sandbox)
         )
-
-
-def test_the_tools_are_offered_only_where_there_is_a_knowledge_base() -> None:
-    names = {"search_knowledge", "ask_document"}
-
-    assert names <= set(all_tools())
-    assert not names & set(build_tool_set().tools)
-    assert names <= set(build_tool_set([]).tools)
-    assert names & set(build_tool_set(["sandbox"]).tools) == {"search_knowledge"}

@@ -1,6 +1,5 @@
 """Vectors from a local endpoint that speaks OpenAI's embeddings: asked straight, and through litellm."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import pytest
@@ -10,8 +9,7 @@ from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIEmbeddingClient
-from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake, vector_of
-from tests.support.closing import close_after
+from tests.fakes.embeddings import EmbeddingsFake, embeddings_fake
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -43,14 +41,6 @@ async def source(request: pytest.FixtureRequest, fake: EmbeddingsFake) -> AsyncG
     await made.close()
 
 
-async def test_each_text_gets_its_vector(source: Source, fake: EmbeddingsFake) -> None:
-    embedder = ModelEmbedder(source, MODEL)
-
-    assert await embedder.embed(["one", "three"], spent=nobody) == [vector_of("one"), vector_of("three")]
-    assert embedder.model == MODEL
-    assert [one["model"] for one in fake.seen] == ["text-embedding-3-small"]
-
-
 @pytest.mark.parametrize(
     ("status", "error"), [(401, ModelRejected), (404, ModelRejected), (429, ModelUnavailable), (503, ModelUnavailable)]
 )
@@ -63,23 +53,6 @@ async def test_a_refusal_is_told_in_our_words(
 
     assert str(status) in raised.value.detail
     assert fake.key not in raised.value.detail
-
-
-@pytest.mark.parametrize("fault", ["garbage", "list", "redirect", "cut"])
-async def test_what_is_no_answer_is_an_error_of_the_model(source: Source, fake: EmbeddingsFake, fault: Fault) -> None:
-    fake.fault = fault
-    with pytest.raises(ModelError):
-        await ModelEmbedder(source, MODEL).embed(["one"], spent=nobody)
-
-
-async def test_vectors_of_another_length_than_before_are_not_taken(source: Source, fake: EmbeddingsFake) -> None:
-    embedder = ModelEmbedder(source, MODEL)
-    await embedder.embed(["one"], spent=nobody)
-    fake.fault = "lengths"
-    with pytest.raises(ModelUnavailable) as raised:
-        await embedder.embed(["one"], spent=nobody)
-
-    assert raised.value.detail == "embeddings of length 32, before of length 64"
 
 
 class Saying:
@@ -125,28 +98,3 @@ async def test_tokens_that_are_not_told_are_estimated(usage: object, least: int,
     ((model, used),) = told
     assert model == "m"
     assert least <= used.input_tokens <= most
-
-
-async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_nothing(fake: EmbeddingsFake) -> None:
-    told, spent = booking()
-    source = OpenAIEmbeddingClient(fake.base_url, fake.key, deadline_seconds=0.2)
-    embedder = ModelEmbedder(source, "m")
-    try:
-        for fault in ("status", "cut", "slow"):
-            fake.fault = fault
-            with pytest.raises(ModelUnavailable):
-                await embedder.embed(["word " * 100], spent=spent)
-    finally:
-        await source.close()
-    ((_, used),) = told
-    assert 80 <= used.input_tokens <= 200
-
-
-async def test_an_answer_that_nobody_waits_for_any_more_is_estimated(fake: EmbeddingsFake) -> None:
-    told, spent = booking()
-    fake.fault = "slow"
-    async with close_after(OpenAIEmbeddingClient(fake.base_url, fake.key)) as source:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await ModelEmbedder(source, "m").embed(["word " * 100], spent=spent)
-    assert [usage.input_tokens >= 80 for _, usage in told] == [True]

@@ -16,6 +16,7 @@ from core.context.tokens import count_message, count_tools
 from core.context.window import ContextPolicy
 from core.domain.errors import ModelError
 from core.domain.json import JsonObject
+from core.domain.model_options import ModelOptions
 from core.ports import ModelRequest, TextDelta
 from tests.fakes.made_pictures import picture
 from tests.fakes.strict_models import Json, Refused, serve_strict
@@ -52,13 +53,13 @@ class Pair(Habits):
 
 @asynccontextmanager
 async def built(
-    pair: Pair, fallback: str = "second", policy: ContextPolicy | None = None
+    pair: Habits, fallback: str = "second", policy: ContextPolicy | None = None
 ) -> AsyncIterator[ModelClient]:
     async with serve_strict(pair) as url:
         environ = {
             "THREADHAND_MODEL": "first",
             "THREADHAND_FALLBACK_MODELS": fallback,
-            "THREADHAND_LLM_API_KEY": "k",
+            "THREADHAND_LLM_API_KEY": "sk-of-the-test",
             "THREADHAND_LLM_BASE_URL": f"{url}/v1",
         }
         limits = {fallback: ContextLimit(window=SMALL, reserved=1_000)}
@@ -67,58 +68,21 @@ async def built(
             yield client
 
 
-async def ask(client: ModelClient, *messages: JsonObject, tools: tuple[JsonObject, ...] = (TOOL,)) -> str:
-    request = ModelRequest(model="first", messages=(SYSTEM, *messages), tools=tools)
+async def ask(client: ModelClient, *messages: JsonObject, options: ModelOptions | None = None) -> str:
+    request = ModelRequest(model="first", messages=(SYSTEM, *messages), tools=(TOOL,), options=options)
     deltas = [one async for one in client.ask_model(request)]
     return "".join(one.text for one in deltas if isinstance(one, TextDelta))
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (400, "temperature must be below 2"),
-        (401, "Incorrect API key provided"),
-        (402, "Insufficient Balance"),
-        (404, "The model does not exist"),
-        (413, "Request too large"),
-        (400, TOO_LONG),
-    ],
-)
-async def test_a_refusal_of_the_first_model_is_followed_by_the_fallback(status: int, words: str) -> None:
-    pair = Pair(answers=[([DONE], "stop")], status=status, words=words)
-    async with built(pair) as client:
-        assert await ask(client, {"role": "user", "content": "go"}) == "Done."
-    assert pair.asked == ["first", "second"]
-
-
-@dataclass
-class RefusesTool(Pair):
-    """Refuses a tool in the words of OpenAI."""
-
-    def check(self, body: Json) -> int:
-        self.asked.append(body["model"])
-        if "mcp_x_bad" in json.dumps(body):
-            raise Refused("Invalid schema for function 'mcp_x_bad': array schema missing items.")
-        return Habits.check(self, body)
-
-
-async def test_a_tool_that_the_first_model_refuses_is_left_out_and_the_model_goes_on() -> None:
-    bad: JsonObject = {"type": "function", "function": {"name": "mcp_x_bad", "parameters": {"type": "object"}}}
-    pair = RefusesTool(answers=[([DONE], "stop")] * 2)
-    async with built(pair) as client:
-        for _ in range(2):
-            assert await ask(client, {"role": "user", "content": "go"}, tools=(TOOL, bad)) == "Done."
-    assert pair.asked == ["first"] * 3
-    assert pair.requests[1]["tools"] == [TOOL]
+CALL = {"id": "c1", "type": "function", "function": {"name": "echo", "arguments": "{}"}}
+CALLING: JsonObject = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 
 
 async def test_a_request_for_a_large_window_is_shortened_for_the_fallback() -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "echo", "arguments": "{}"}}
-    calling: JsonObject = {"role": "assistant", "content": "", "tool_calls": [call]}
     result: JsonObject = {"role": "tool", "tool_call_id": "c1", "content": "word " * 20_000}
     pair = Pair(answers=[([DONE], "stop")], status=401)
     async with built(pair) as client:
-        assert await ask(client, {"role": "user", "content": "go"}, calling, result) == "Done."
+        assert await ask(client, {"role": "user", "content": "go"}, CALLING, result) == "Done."
     (request,) = pair.requests
     assert [one["role"] for one in request["messages"]] == ["system", "user", "assistant", "tool"]
     assert "characters are left out here]" in request["messages"][3]["content"]
@@ -154,3 +118,57 @@ async def test_a_fallback_without_tool_calls_reads_the_tools_in_its_prompt() -> 
     (request,) = pair.requests
     assert "tools" not in request
     assert '<invoke name="echo">' in str(request["messages"])
+
+
+@dataclass
+class WithoutTools(Habits):
+    """Refuses tools, calls and results with `words`."""
+
+    words: str = ""
+
+    def check(self, body: Json) -> int:
+        has_calls = any(one["role"] == "tool" or one.get("tool_calls") for one in body["messages"])
+        if "tools" in body or "tool_choice" in body or has_calls:
+            raise Refused(self.words)
+        return super().check(body)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "registry.ollama.ai/library/first does not support tools",
+        "tools is not supported in this model.",
+    ],
+)
+async def test_a_model_that_refuses_tools_gets_tools_calls_and_results_as_text(words: str) -> None:
+    model = WithoutTools(answers=[([DONE], "stop")] * 2, words=words)
+    result: JsonObject = {"role": "tool", "tool_call_id": "c1", "name": "echo", "content": "echo a"}
+    async with built(model) as client:
+        for _ in range(2):
+            assert await ask(client, {"role": "user", "content": "go"}, CALLING, result) == "Done."
+    assert model.refusals == [words]
+    system, _question, call, answer = [str(one["content"]) for one in model.requests[0]["messages"]]
+    assert '<invoke name="echo">' in system
+    assert '<invoke name="echo">' in call
+    assert answer == "Result of echo:\necho a"
+
+
+@dataclass
+class Claude(Habits):
+    """Thinks only if the calls whose results it is sent follow thinking of its own."""
+
+    def check(self, body: Json) -> int:
+        if "reasoning_effort" in body and body["messages"][-1]["role"] == "tool":
+            raise Refused("a final `assistant` message must start with a thinking block")
+        return super().check(body)
+
+
+async def test_claude_goes_on_without_thinking_after_the_calls_of_a_fallback() -> None:
+    model, result = Claude(answers=[([DONE], "stop")] * 2), {"role": "tool", "tool_call_id": "c1", "content": "rain"}
+    question: JsonObject = {"role": "user", "content": "go"}
+    async with built(model) as client:
+        for messages in ((question, CALLING, result), (question,)):
+            assert await ask(client, *messages, options=ModelOptions(effort="low")) == "Done."
+    assert len(model.refusals) == 1
+    assert ["reasoning_effort" in one for one in model.requests] == [False, True]

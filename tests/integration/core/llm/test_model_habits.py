@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from core.domain.events import RunFailed, RunFinished
-from core.llm.error_mapping import UNREADABLE_CALL
 from core.llm.openai_client import OpenAIChatClient
 from tests.fakes.strict_models import Json, Refused, StrictModel, serve_strict
 from tests.integration.core.conftest import World
 from tests.support.closing import close_after
-from tests.support.narrow import require_type
 
 DONE: Json = {"content": "Done."}
 
@@ -118,15 +116,6 @@ async def test_arguments_that_are_none_are_answered_with_what_is_missing(world: 
     assert "text" in result or "one JSON object" in result
 
 
-async def test_a_model_that_said_nothing_is_told_so(world: World) -> None:
-    played = await play(world, [calling(call())], [{"content": "\n"}], [{"content": ""}], [DONE])
-    notes = [
-        sum("Your answer was empty" in str(one["content"]) for one in request["messages"])
-        for request in played.model.requests
-    ]
-    assert (notes, played.text) == ([0, 0, 1, 1], "Done.")
-
-
 @pytest.mark.parametrize("passage", ["x", "The same line.\n", "word " * 300])
 @pytest.mark.parametrize("is_whole", [False, True])
 async def test_an_answer_that_repeats_itself_without_end_is_asked_for_again(
@@ -140,92 +129,8 @@ async def test_an_answer_that_repeats_itself_without_end_is_asked_for_again(
     assert "over and over" in str(played.model.requests[1]["messages"][-1]["content"])
 
 
-async def test_a_model_that_only_repeats_itself_ends_the_run_with_a_sentence(world: World) -> None:
-    played = await play(world, *([[{"content": "Again.\n" * 60_000}]] * 3))
-    assert isinstance(played.end, RunFailed)
-    assert "repeated itself" in played.end.public_message
-
-
-@pytest.mark.parametrize("reason", ["stop", "end_turn", "function_call", "", "something new"])
-async def test_calls_run_whatever_the_finish_reason_says(world: World, reason: str) -> None:
-    played = await play(world, ([calling(call())], reason), [DONE])
-    assert (played.said, played.text) == (["a"], "Done.")
-
-
-SLIPPED: Json = {
-    "message": "Failed to call a function. Please adjust your prompt.",
-    "type": "invalid_request_error",
-    "code": "tool_use_failed",
-    "failed_generation": '<function=echo{"text": "a"}',
-}
-
-
-@dataclass
-class Slipping(Habits):
-    """Reports for the first `slips` requests that the model's call cannot be read."""
-
-    slips: int = 0
-    error: Json = field(default_factory=lambda: SLIPPED)
-    status: int = 400
-
-    def check(self, body: Json) -> int:
-        if len(self.refusals) < self.slips and self.status:
-            raise Refused(self.error["message"], status=self.status, error=self.error)
-        return super().check(body)
-
-    def events(self, turn: int) -> list[Json | str]:
-        if turn < self.slips and not self.status:
-            delta = {"role": "assistant", "content": "I look."}
-            return [{"choices": [{"delta": delta}]}, {"error": self.error}]
-        return super().events(turn)
-
-
-async def play_slipping(world: World, model: Slipping) -> RunFinished | RunFailed:
-    async with serve_strict(model) as url, client(url) as made:
-        world.with_deps(model="m", ask_model=made.stream)
-        run_id = await world.run("go")
-    end = (await world.events(run_id))[-1]
-    assert isinstance(end, RunFinished | RunFailed)
-    return end
-
-
-@pytest.mark.parametrize("status", [400, 0])
-@pytest.mark.parametrize("code", ["tool_use_failed", "output_parse_failed"])
-async def test_a_call_that_the_service_cannot_read_is_asked_for_again_with_the_reason(
-    world: World, code: str, status: int
-) -> None:
-    error = SLIPPED | {"code": code}
-    model = Slipping(answers=[([DONE], "stop")] * 3, slips=2, error=error, status=status)
-    end = require_type(await play_slipping(world, model), RunFinished)
-    assert end.reply is not None
-    assert end.reply.text == "Done."
-    note = model.requests[-1]["messages"][-1]
-    assert note["role"] == "user"
-    assert "Failed to call a function" in note["content"]
-    assert "<function=echo" in note["content"]
-
-
-async def test_a_model_that_cannot_write_a_call_is_asked_three_times(world: World) -> None:
-    model = Slipping(answers=[], slips=9)
-    assert require_type(await play_slipping(world, model), RunFailed).public_message == UNREADABLE_CALL
-    assert len(model.refusals) == 3
-
-
 async def test_a_finish_reason_may_say_that_the_call_is_unreadable(world: World) -> None:
     slip = ([{"content": ""}], "function_call_filter: MALFORMED_FUNCTION_CALL")
     played = await play(world, slip, [DONE])
     assert played.text == "Done."
     assert "MALFORMED_FUNCTION_CALL" in played.model.requests[-1]["messages"][-1]["content"]
-
-
-@pytest.mark.parametrize("mark", ["</think>", "</thinking>", "[/THINK]"])
-async def test_reasoning_whose_first_mark_the_template_wrote_is_never_posted(world: World, mark: str) -> None:
-    thought = "Okay, the user wants 2+2.\n"
-    pieces = [thought, mark[:4], f"{mark[4:]}\n\nThe answer", " is 4."]
-    played = await play(
-        world, [{"content": f"{thought}{mark}"}, calling(call())], [{"content": piece} for piece in pieces]
-    )
-    assert (played.said, played.text) == (["a"], "The answer is 4.")
-    assert thought.strip() not in str(played.model.requests[-1])
-    stored = [one for one in await world.messages(played.run_id) if one.type == "assistant"]
-    assert [one.content["content"] for one in stored] == [None, "The answer is 4."]

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,17 +11,14 @@ from aiohttp import web
 from bots.bootstrap.inbound import build_roster
 from bots.bootstrap.model_clients import ProviderClients
 from bots.settings import Settings, load_settings
-from core.agents.definition import AgentDefinition, ReferableNames, parse_definition
 from core.domain.errors import ConfigurationError
-from core.domain.model_options import NO_OPTIONS, ModelOptions
-from core.llm.litellm_client import LiteLLMClient
+from core.domain.model_options import ModelOptions
 from core.llm.responses_api import ResponsesEncoder
-from core.ports import ModelFinished, ModelRequest
+from core.ports import ModelRequest
 from core.run.deps import RunDeps
 from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.streamed_model import text
 from tests.fakes.web_service import fake_web_service
-from tests.integration.bots.test_agents import HERE, deps_of, use
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 
@@ -80,66 +76,6 @@ async def test_thinking_is_added_to_the_room_for_an_answer(options: dict[str, An
     assert tokens in (body.get("max_tokens"), body.get("max_completion_tokens"))
 
 
-@pytest.mark.parametrize(
-    ("options", "limit", "tokens"),
-    [
-        ({"effort": "high"}, None, 64_000),
-        ({"effort": "high"}, 8_000, 8_000),
-        ({"effort": "high"}, 80_000, 64_000),
-        ({}, None, 64_000),
-    ],
-)
-async def test_claude_has_room_for_its_answer_beside_its_thinking(
-    options: dict[str, Any], limit: int | None, tokens: int
-) -> None:
-    bodies: list[dict[str, Any]] = []
-
-    async def answer(received: web.Request) -> web.Response:
-        bodies.append(await received.json())
-        return web.json_response(
-            {
-                "id": "m1",
-                "type": "message",
-                "role": "assistant",
-                "model": "claude",
-                "content": [{"type": "text", "text": "hello"}],
-                "stop_reason": "end_turn",
-                "usage": {
-                    "input_tokens": 100,
-                    "cache_creation_input_tokens": 1_000,
-                    "cache_read_input_tokens": 0,
-                    "output_tokens": 10,
-                },
-            }
-        )
-
-    async with fake_web_service([web.post("/v1/messages", answer)]) as service:
-        client = LiteLLMClient(api_key="k", base_url=service.url)
-        request = replace(
-            REQUEST, model="anthropic/claude-sonnet-4-5", options=ModelOptions(**options), output_tokens_max=limit
-        )
-        finished = [one async for one in client.stream(request)][-1]
-        await client.close()
-    assert bodies[0]["max_tokens"] == tokens
-    assert isinstance(finished, ModelFinished)
-    assert finished.usage is not None
-    assert finished.usage.written_tokens == 1_000
-    assert finished.usage.cost_usd == pytest.approx(100 * 3e-6 + 1_000 * 3.75e-6 + 10 * 15e-6)
-
-
-async def test_nothing_is_sent_that_nobody_has_set() -> None:
-    body = await sent_by({}, replace(REQUEST, options=NO_OPTIONS))
-    assert set(body) == {"model", "messages", "tools", "stream"}
-
-
-async def test_no_tool_is_forced_where_there_is_none_or_outside_a_turn() -> None:
-    forced = {"m": {"tool_choice": "required", "effort": "low"}}
-    assert "tool_choice" not in await sent_by(forced, replace(REQUEST, options=None))
-    bare = replace(REQUEST, tools=(), options=NO_OPTIONS)
-    assert "tool_choice" not in await sent_by(forced, bare)
-    assert (await sent_by(forced, bare))["reasoning_effort"] == "low"
-
-
 def test_the_responses_api_gets_the_effort_in_its_own_form() -> None:
     request = replace(REQUEST, options=ModelOptions(effort="medium", tool_choice="auto"))
     encoder = ResponsesEncoder(provider="openai", model_prefix="", tokens_key="max_output_tokens")
@@ -147,18 +83,6 @@ def test_the_responses_api_gets_the_effort_in_its_own_form() -> None:
     assert body["reasoning"] == {"effort": "medium"}
     assert body["tool_choice"] == "auto"
     assert "reasoning_effort" not in body
-
-
-def test_litellm_gets_them_by_its_own_names() -> None:
-    thinking = {"type": "enabled", "budget_tokens": 4000}
-    options = ModelOptions(effort="high", tool_choice="none", extra={"thinking": thinking})
-    arguments = LiteLLMClient(provider_keys={}, api_key="k")._arguments(
-        replace(REQUEST, options=options), ModuleType("litellm")
-    )
-    assert arguments["reasoning_effort"] == "high"
-    assert arguments["tool_choice"] == "none"
-    assert arguments["thinking"] == thinking
-    assert arguments["api_key"] == "k"
 
 
 @pytest.mark.parametrize(
@@ -181,17 +105,6 @@ def test_wrong_options_stop_the_start(options: object) -> None:
         settings(options)
 
 
-def test_an_agents_options_are_checked_and_part_of_its_version() -> None:
-    def parsed(options: str) -> AgentDefinition:
-        whole = f"name: A\ndescription: B\n{options}"
-        return parse_definition(whole, file="a.yaml", agent_id="a", known=ReferableNames(tools=frozenset()))
-
-    assert parsed("options: {effort: low}").content_hash != parsed("").content_hash
-    assert parsed("options: {}").content_hash == parsed("").content_hash
-    with pytest.raises(ConfigurationError, match=r"options\.effort"):
-        parsed("options: {effort: huge}")
-
-
 def with_options(world: World, options: object) -> RunDeps:
     roster = build_roster(settings(options), SqlAgentVersions(world.database), ())
     return replace(world.deps, agents=replace(world.deps.agents, roster=roster))
@@ -208,9 +121,3 @@ async def test_the_options_of_the_channel_reach_every_turn_of_a_run(
     sent = world.model.requests[-1].options
     assert sent is not None
     assert sent.effort == effort
-
-
-async def test_use_shows_the_options(world: World) -> None:
-    options = {f"channel:{HERE.channel_id}": {"effort": "high", "answer_tokens": 500}}
-    told = (await use(deps_of(world, MODEL_OPTIONS=json.dumps(options)))).notice
-    assert "(effort high, answer tokens 500)" in told

@@ -7,14 +7,13 @@ one instead), and the signatures of OpenRouter, whose models the program therefo
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.native import NativeDialect
-from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelUnavailable
 from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, ToolCall
 from core.llm import error_mapping
@@ -121,18 +120,6 @@ def continued(request: ModelRequest, answer: Answer) -> ModelRequest:
     return replace(request, messages=(*request.messages, answer.message(), *results))
 
 
-def test_eight_providers_are_played_streamed_and_whole_through_both_clients() -> None:
-    both = {name for name, one in FIXTURES.items() if {"direct", "litellm"} <= one["clients"].keys()}
-    assert both >= {
-        "deepseek", "gemini_openai", "groq", "moonshot", "ollama", "openai_chat", "openrouter", "vllm",
-    }  # fmt: skip
-    assert FIXTURES.keys() - both >= {"anthropic", "gemini", "openai_responses"}
-    for one in FIXTURES.values():
-        assert len(one["stream"]) > 2
-        assert one["whole"]
-        assert one["errors"]
-
-
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize(("name", "kind"), PLAYS)
 async def test_an_answer_is_read_and_what_the_provider_wants_back_goes_back(
@@ -189,29 +176,3 @@ async def test_an_error_is_told_by_what_it_says(name: str, kind: str, number: in
     assert KEY not in told.detail
     if isinstance(told, ModelUnavailable) and "wait" in error:
         assert told.retry_after_seconds == error["wait"]
-
-
-@pytest.mark.parametrize("kind", ["direct", "litellm"])
-async def test_the_thinking_of_a_known_late_thinker_is_not_even_streamed(kind: str) -> None:
-    fixture = FIXTURES["vllm"]
-    provider = RecordedProvider(fixture)
-    async with serve_provider(provider) as url, client_of(kind, url) as llm:
-        request = request_of(fixture, kind, is_streamed=True)
-        await ask(llm, request)
-        deltas = [delta async for delta in llm.stream(request)]
-    said = [one for one in deltas if isinstance(one, TextDelta)]
-    assert "".join(one.text for one in said) == fixture["expect"]["text"]
-    assert not any(one.replaces_earlier for one in said)
-    assert isinstance(next(one for one in deltas), ThinkingDelta)
-
-
-@pytest.mark.skipif(find_spec("google.auth") is not None, reason="Google's package is installed")
-@pytest.mark.parametrize("model", ["vertex_ai/gemini-2.0-flash", "vertex_ai/claude-sonnet-4-5"])
-async def test_a_missing_package_is_named_and_the_model_is_not_asked_again(model: str) -> None:
-    client = LiteLLMClient()
-    request = ModelRequest(model=model, messages=({"role": "user", "content": "hi"},))
-    with pytest.raises(ModelRejected) as raised:
-        _ = [one async for one in client.stream(request)]
-    await client.close()
-    assert str(raised.value) == error_mapping.NO_MODULE
-    assert "litellm[google]" in raised.value.detail

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
-from core.llm.error_mapping import BAD_REQUEST, CONTEXT_OVERFLOW, ENDLESS, NO_CREDIT, OVERLOADED, RATE_LIMITED
+from core.domain.errors import ModelUnavailable
 from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_stream import answered
 from tests.integration.core.llm.test_providers import Answer, client_of, read
@@ -116,67 +115,6 @@ async def test_parallel_calls_are_told_apart_whatever_their_indexes(
         assert "not valid JSON" in str(answer.calls[0].problem)
 
 
-@pytest.mark.parametrize("is_streamed", [True, False])
-@pytest.mark.parametrize(
-    "calls",
-    [
-        call(WHOLE, "x", name="look_up"),
-        [{"id": "x", "name": "look_up", "arguments": WHOLE}],
-        [{"id": "x", "function": {"name": "look_up", "parameters": json.loads(WHOLE)}}],
-        [{"id": "x", "function": {"name": "look_up", "input": json.loads(WHOLE)}}],
-    ],
-    ids=["no list", "no function", "parameters", "input"],
-)
-async def test_a_call_may_have_another_form(calls: object, *, is_streamed: bool) -> None:
-    one = {"tool_calls": calls}
-    body = stream(chunk(one), chunk({}, "tool_calls")) if is_streamed else whole(one, "tool_calls")
-    assert called(await ask("direct", body)) == CALLED
-
-
-@pytest.mark.parametrize("empty", [[], {}, None])
-async def test_a_call_of_the_older_interface_counts_beside_an_empty_list(empty: object) -> None:
-    one = {"function_call": {"name": "look_up", "arguments": WHOLE}, "tool_calls": empty}
-    assert called(await ask("direct", whole(one, "function_call"))) == CALLED
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("arguments", [{"place": "Oslo", "days": 2}, WHOLE, WHOLE * 2])
-async def test_the_arguments_of_a_whole_answer_may_be_an_object_and_twice(kind: str, arguments: object) -> None:
-    one = {"id": "x", "function": {"name": "look_up", "arguments": arguments}}
-    assert called(await ask(kind, whole({"tool_calls": [one]}))) == CALLED
-
-
-@pytest.mark.parametrize("order", [1, -1])
-async def test_of_several_answers_in_a_chunk_only_the_first_counts(order: int) -> None:
-    both = [chunk({"content": text}, index=at)["choices"][0] for at, text in enumerate("AB")]
-    answer = await ask("direct", stream(HEAD | {"choices": both[::order]}, chunk({}, "stop")))
-    assert answer.text == "A"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_narration_and_parallel_calls_may_come_as_several_choices(kind: str) -> None:
-    two = '{"place": "Rome"}'
-    said: list[Json] = [
-        {"content": "I look."},
-        {"tool_calls": [call(WHOLE, "x", name="look_up")]},
-        {"tool_calls": [call(two, "y", name="look_up")]},
-    ]
-    expected = ("I look.", [*CALLED, ("look_up", {"place": "Rome"})])
-    messages = [
-        {"index": at, "message": {"role": "assistant", "content": None} | one, "finish_reason": "tool_calls"}
-        for at, one in enumerate(said)
-    ]
-    answer = await ask(kind, json.dumps(HEAD | {"object": "chat.completion", "choices": messages}).encode())
-    assert (answer.text, called(answer)) == expected
-    choices = [chunk(one, index=at)["choices"][0] for at, one in enumerate(said)]
-    in_one = HEAD | {"object": "chat.completion.chunk", "choices": choices}
-    apart = [in_one | {"choices": [one]} for one in choices]
-    # litellm reads only the first choice of a chunk
-    for parts in (apart, [in_one] if kind == "direct" else apart):
-        answer = await ask(kind, stream(*parts, chunk({}, "tool_calls")))
-        assert (answer.text, called(answer)) == expected
-
-
 async def test_calls_of_an_alternative_answer_are_not_run() -> None:
     for first, second in (
         ({"content": "A"}, {"content": "B", "tool_calls": [call(WHOLE, "x", name="look_up")]}),
@@ -185,74 +123,6 @@ async def test_calls_of_an_alternative_answer_are_not_run() -> None:
         choices = [{"index": at, "message": one} for at, one in enumerate((first, second))]
         answer = await ask("direct", json.dumps(HEAD | {"choices": choices}).encode())
         assert called(answer) == (CALLED if "tool_calls" in first else [])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"error": {"message": "Our engine burnt down.", "code": 502}},
-        {"error": {"message": "Our engine burnt down.", "type": "server_error"}, "choices": []},
-        {"choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "error",
-                      "error": {"message": "Our engine burnt down.", "code": 502}}]},
-    ],
-)  # fmt: skip
-async def test_an_error_in_place_of_a_whole_answer_keeps_the_services_sentence(kind: str, body: Json) -> None:
-    with pytest.raises(ModelUnavailable) as raised:
-        await ask(kind, json.dumps(HEAD | {"object": "chat.completion"} | body).encode())
-    assert "burnt" not in str(raised.value)
-    if kind == "direct" or "error" in body:
-        # litellm drops an error that stands in a choice
-        assert "Our engine burnt down." in raised.value.detail
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("is_streamed", [True, False])
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        ({"message": "overloaded"}, OVERLOADED),
-        ("overloaded", OVERLOADED),
-        ({"message": "Overloaded", "type": "overloaded_error"}, OVERLOADED),
-        ({"message": "slow down", "code": "rate_limit_exceeded"}, RATE_LIMITED),
-        ({"message": "slow down", "code": "429"}, RATE_LIMITED),
-        ({"message": "slow down", "code": 429}, RATE_LIMITED),
-        ({"message": "The prompt is too long"}, CONTEXT_OVERFLOW),
-        ({"message": "Insufficient balance"}, NO_CREDIT),
-        ({"message": "no such field", "code": 400}, BAD_REQUEST),
-    ],
-)
-async def test_an_error_with_the_status_of_an_answer_is_told_alike_by_both_clients(
-    kind: str, error: object, sentence: str, *, is_streamed: bool
-) -> None:
-    body = json.dumps({"error": error}).encode()
-    with pytest.raises(ModelError) as raised:
-        await ask(kind, b"data: " + body + b"\n\n" if is_streamed else body)
-    assert str(raised.value) == sentence
-
-
-NOT_DROPPED = [(kind, is_streamed) for kind in KINDS for is_streamed in (True, False)]
-NOT_DROPPED.remove(("litellm", True))  # litellm drops the refusals of streams
-
-
-@pytest.mark.parametrize(("kind", "is_streamed"), NOT_DROPPED)
-async def test_a_refusal_is_what_people_read(kind: str, *, is_streamed: bool) -> None:
-    said = {"content": None, "refusal": "I cannot help with that."}
-    body = stream(chunk(said), chunk({}, "stop")) if is_streamed else whole(said)
-    assert (await ask(kind, body)).text == said["refusal"]
-
-
-KNOWN = [(kind, name) for kind in KINDS for name in ("reasoning_content", "reasoning")]
-
-
-@pytest.mark.parametrize("is_streamed", [True, False])
-@pytest.mark.parametrize(("kind", "name"), [*KNOWN, ("direct", "reasoning_text")])
-async def test_thinking_has_several_names(kind: str, name: str, *, is_streamed: bool) -> None:
-    """litellm drops a name that it does not know."""
-    said = {"content": "Hi", name: "Hm."}
-    body = stream(chunk(said), chunk({}, "stop")) if is_streamed else whole(said)
-    answer = await ask(kind, body)
-    assert (answer.text, answer.thinking) == ("Hi", "Hm.")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -301,15 +171,6 @@ async def test_a_finish_reason_means_what_its_words_say(
     assert (await ask(kind, body)).finished.finish_reason == meaning
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("is_streamed", [True, False])
-async def test_an_answer_that_was_ended_because_it_repeats_itself_is_rejected(kind: str, *, is_streamed: bool) -> None:
-    said = {"content": "Again. Again."}
-    body = stream(chunk(said), chunk({}, "repetition"))
-    with pytest.raises(AnswerRejected, match=ENDLESS):
-        await ask(kind, body if is_streamed else whole(said, "repetition"))
-
-
 HI = [chunk({"content": "Hi"}), chunk({}, "stop")]
 INDENTED = "".join(f"data: {line}\n" for line in json.dumps(HI[0], indent=1).splitlines())
 
@@ -350,8 +211,3 @@ async def test_a_line_of_its_own_may_hold_the_error(kind: str, line: str) -> Non
     body = stream(HI[0]).removesuffix(b"data: [DONE]\n\n") + f"{line}\n\n".encode()
     with pytest.raises(ModelUnavailable):
         await ask(kind, body + b"data: [DONE]\n\n")
-
-
-async def test_an_event_that_never_becomes_json_is_told_as_such() -> None:
-    with pytest.raises(ModelUnavailable, match="cannot be read"):
-        await answered(b'data: {"choices":\ndata: [{"delta"\n\n', stream(*HI))

@@ -4,10 +4,7 @@ import logging
 
 import pytest
 
-from core.mcp.connection import check_server
-from core.mcp.refused_tools import TOOLS_MAX
 from core.mcp.settings import McpServerConfig
-from core.tools.catalogue import all_tools, build_tool_set
 from tests.support.mcp_servers import Guest, MakeGuest, stdio
 
 
@@ -25,11 +22,6 @@ async def test_ten_thousand_tools_are_cut_and_the_operator_told(
     guest = await guest_with(guest_of, "many")
     assert len(guest.toolbox.tools) == 128
     assert "872 more: name those you want in enabled_tools" in caplog.text
-
-
-async def test_of_ten_thousand_tools_those_named_are_found(guest_of: MakeGuest) -> None:
-    guest = await guest_with(guest_of, "many", enabled_tools=["t99*"])
-    assert len(guest.toolbox.tools) == 11
 
 
 @pytest.mark.parametrize(("trick", "count"), [("endless", 50), ("circle", 1)])
@@ -54,13 +46,6 @@ async def test_descriptions_are_marked_and_without_hidden_text(guest_of: MakeGue
     )
     assert len(spec.description) < 4_150
     assert spec.description.endswith(" more characters are left out]")
-
-
-async def test_names_take_no_place_of_ours_nor_of_each_other(guest_of: MakeGuest) -> None:
-    names = set((await guest_with(guest_of, "talk")).toolbox.tools)
-    assert {"mcp_fake_ask", "mcp_fake_a_b"} < names
-    assert len(names) == 4
-    assert not names & set(build_tool_set().tools)
 
 
 async def test_noise_between_the_messages_is_passed_over(guest_of: MakeGuest) -> None:
@@ -111,9 +96,3 @@ async def test_only_so_many_pictures_are_taken(guest_of: MakeGuest) -> None:
     outcome = await (await guest_with(guest_of, "pictures")).call("t")
     assert len(outcome.messages) == 4
     assert str(outcome.result["output"]).count("only 4 pictures are taken from one result") == 6
-
-
-async def test_the_check_of_a_server_names_what_does_not_fit_beside_the_own_tools() -> None:
-    check = await check_server(hostile("many"), {})
-    assert len(check.tools) + len(all_tools()) == TOOLS_MAX
-    assert "in runs with all own tools: a model accepts 128" in check.left_out[0]

@@ -42,21 +42,6 @@ async def test_a_server_that_dies_in_a_call_is_one_error_and_is_found_again(gues
     assert await guest.output("echo", text="back") == "back"
 
 
-async def test_while_a_server_is_away_its_tools_are_left_out_and_the_model_is_told(
-    guest_of: MakeGuest, web: HttpFake, caplog: pytest.LogCaptureFixture
-) -> None:
-    guest = await guest_of(web.config(connect_timeout_seconds=5), backoff_seconds=60).ready()
-    before = guest.toolbox
-    await web.stop()
-    assert "MCP server fake" in await guest.error("echo", text="x")
-    assert await guest.look() == []
-    guest.toolbox = before
-    said = await guest.error("echo", text="x")
-    assert "cannot be reached" in said
-    assert "Go on without its tools" in said
-    assert web.url not in caplog.text + said
-
-
 Answer = Callable[[aiohttp_web.Request], Awaitable[aiohttp_web.StreamResponse]]
 
 
@@ -78,23 +63,6 @@ def config(url: str, transport: str = "http", **more: object) -> str:
     return json.dumps({"servers": {"fake": {"url": url, "transport": transport, **more}}})
 
 
-@pytest.mark.parametrize("transport", ["http", "sse"])
-@pytest.mark.parametrize("status", [401, 404, 500])
-async def test_a_server_that_refuses_is_left_out_with_one_line(
-    guest_of: MakeGuest, site: Site, status: int, transport: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def answer(_request: aiohttp_web.Request) -> aiohttp_web.Response:
-        return aiohttp_web.Response(status=status)
-
-    url = await site(answer)
-    guest = guest_of(*parse_servers(config(url, transport), {}))
-    assert await guest.look() == []
-    assert await guest.look() == []
-    said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert len(said) == 1
-    assert said[0].startswith("the MCP server fake cannot be reached, its tools are left out: ")
-
-
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
@@ -114,28 +82,6 @@ async def test_nonsense_instead_of_an_answer_is_no_connection(
 
     guest = guest_of(*parse_servers(config(await site(answer), connect_timeout_seconds=10), {}))
     assert await guest.look() == []
-
-
-async def test_an_answer_that_calls_itself_a_stream_is_not_read_without_end(guest_of: MakeGuest, site: Site) -> None:
-    sent = 0
-
-    async def answer(request: aiohttp_web.Request) -> aiohttp_web.StreamResponse:
-        nonlocal sent
-        stream = aiohttp_web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await stream.prepare(request)
-        if request.method == "GET":
-            await stream.write(b"event: endpoint\ndata: /mcp\n\n")
-            await asyncio.Event().wait()
-        while sent < 64 * 1024 * 1024:
-            await stream.write(bytes(1024 * 1024))
-            sent += 1024 * 1024
-        return stream
-
-    text = config(await site(answer), "sse", connect_timeout_seconds=5)
-    guest = guest_of(*parse_servers(text, {}))
-    assert await guest.look() == []
-    await guest.servers.close()
-    assert 8 * 1024 * 1024 <= sent < 32 * 1024 * 1024
 
 
 async def test_a_redirect_to_elsewhere_is_not_followed(guest_of: MakeGuest, site: Site) -> None:

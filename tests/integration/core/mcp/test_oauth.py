@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
 import httpx2
 import pytest
@@ -17,10 +17,8 @@ from aiohttp import web
 from core.domain.errors import ConfigurationError
 from core.mcp.secrets import secret_values
 from core.mcp.settings import McpServerConfig, parse_servers
-from core.tasks import cancel, spawn
 from tests.integration.core.mcp.test_other_servers import PlainServer
-from tests.support.mcp_servers import Guest, MakeGuest
-from tests.support.waiting import until
+from tests.support.mcp_servers import MakeGuest
 from tests.support.web import serve_http
 
 SECRET = "a-client-secret"
@@ -166,13 +164,6 @@ async def expired(server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path
     return config
 
 
-async def test_an_old_token_is_refreshed_after_a_restart(
-    server: AuthorizingServer, guest_of: MakeGuest, expired: McpServerConfig
-) -> None:
-    assert await guest_of(expired).look() == ["mcp_fake_echo"]
-    assert server.asked == ["refresh_token"]
-
-
 async def test_two_processes_use_a_refresh_token_once(
     server: AuthorizingServer, guest_of: MakeGuest, expired: McpServerConfig, tmp_path: Path
 ) -> None:
@@ -186,25 +177,6 @@ async def test_two_processes_use_a_refresh_token_once(
     for one in guests:  # which are connected
         assert await one.output("echo") == "here"
     assert server.asked == ["refresh_token"] * 2
-
-
-async def test_a_slow_refresh_of_tokens_that_nobody_shares_delays_no_other_server(
-    server: AuthorizingServer, guest_of: MakeGuest
-) -> None:
-    async with authorizing_server() as slow:
-        guests = list[Guest]()
-        for one in (slow, server):
-            one.expires_in = -1
-            guests.append(guest_of(one.config(), authorize=one.person))
-            await guests[-1].look()
-            one.asked.clear()
-        slow.issue_seconds = 300
-        waiting = spawn(guests[0].output("echo"), name="a slow refresh")
-        await until(lambda: bool(slow.asked))
-        async with asyncio.timeout(30):
-            assert await guests[1].output("echo") == "here"
-        assert "refresh_token" in server.asked
-        await cancel(waiting)
 
 
 async def test_without_a_consent_the_server_is_missing_and_the_command_is_named(
@@ -233,13 +205,6 @@ async def test_a_server_is_tried_at_once_when_a_person_has_agreed(
     waiting.servers.reconnect("fake")  # also while it is connected
     assert await waiting.look() == ["mcp_fake_echo"]
     assert await waiting.output("echo") == "here"
-
-
-async def test_a_refused_consent_is_told(server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path) -> None:
-    server.refuses = True
-    guest = guest_of(server.config(token_folder=tmp_path), authorize=server.person)
-    assert await guest.look() == []
-    assert "gave no consent (access_denied)" in guest.servers.missing_servers()["fake"]
 
 
 async def test_client_credentials_need_nobody_and_go_to_their_issuer_only(
@@ -280,9 +245,3 @@ def test_a_mistake_is_told(oauth: str, why: str) -> None:
     text = f"servers: {{one: {{url: 'https://a.example', oauth: {oauth}}}}}"
     with pytest.raises(ConfigurationError, match=why):
         parse_servers(text, {})
-
-
-def test_a_link_leads_to_this_machine() -> None:
-    config = parse_servers("servers: {one: {url: 'https://a.example', oauth: {}}}", {})[0]
-    assert config.oauth is not None
-    assert urlsplit(config.oauth.redirect_uri).hostname == "127.0.0.1"

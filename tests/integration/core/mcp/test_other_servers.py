@@ -33,18 +33,6 @@ async def test_a_server_that_exits_on_an_unknown_first_message_is_asked_in_the_o
     assert first_messages(tmp_path) == ["server/discover", "initialize"]
 
 
-async def test_protocol_legacy_saves_the_first_attempt(tmp_path: Path, guest_of: MakeGuest) -> None:
-    guest = guest_of(old(tmp_path, "exits", protocol="legacy"))
-    assert await guest.look() == ["mcp_fake_echo"]
-    assert first_messages(tmp_path) == ["initialize"]
-
-
-async def test_a_run_waits_longer_for_a_server_that_has_just_been_started(tmp_path: Path, guest_of: MakeGuest) -> None:
-    guest = guest_of(old(tmp_path, "slow"), wait_seconds=0.01)
-    assert await guest.look() == ["mcp_fake_echo"]
-    assert guest.servers.missing_servers() == {}
-
-
 async def test_a_server_that_is_still_not_there_is_named_and_waited_for_only_once(
     tmp_path: Path, guest_of: MakeGuest
 ) -> None:
@@ -157,34 +145,8 @@ async def test_a_redeployed_server_that_forgot_the_session_is_connected_anew(
     assert len(plain.calls) == 2
 
 
-async def test_an_error_about_the_arguments_does_not_cost_the_session(plain: PlainServer, guest_of: MakeGuest) -> None:
-    guest = await guest_of(plain.config()).ready()
-    assert "text: too long" in await guest.error("echo", text="x")
-    assert len(plain.calls) == 1
-
-
-async def test_an_error_with_the_code_of_a_closed_connection_is_its_own(
-    plain: PlainServer, guest_of: MakeGuest
-) -> None:
-    guest = await guest_of(plain.config()).ready()
-    plain.own_error = "out of paper"
-    assert "fake answered with an error: out of paper" in await guest.error("echo")
-    assert len(plain.calls) == 1
-
-
 async def test_a_refusal_says_when_to_try_again(plain: PlainServer, guest_of: MakeGuest) -> None:
     guest = await guest_of(plain.config()).ready()
     plain.is_busy = True
     said = await guest.error("echo")
     assert "answered with an error: it answered with the status 429 and asks to wait 30 s" in said
-
-
-async def test_a_server_that_asks_for_authorization_says_where(plain: PlainServer, guest_of: MakeGuest) -> None:
-    place = "https://tools.example/.well-known/oauth-protected-resource"
-    challenge = {"www-authenticate": f'Bearer resource_metadata="{place}"'}
-    plain.refusal = lambda: web.Response(status=401, headers=challenge)
-    guest = guest_of(plain.config())
-    assert await guest.look() == []
-    assert guest.servers.missing_servers() == {
-        "fake": f"it answered with the status 401, which asks for authorization ({place})"
-    }

@@ -2,10 +2,7 @@
 
 import pytest
 
-from core.mcp import resources
-from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.mcp.test_results import call
-from tests.support.mcp_servers import Guest, MakeGuest, context_in, stdio
+from tests.support.mcp_servers import Guest, MakeGuest, stdio
 
 
 @pytest.fixture(params=["auto", "legacy"])
@@ -23,13 +20,6 @@ async def test_resources_are_listed_searched_and_read(modern: Guest) -> None:
     read = await modern.output("read_resource", uri="notes://day/Monday")
     assert read == "[resource notes://day/Monday, text/plain]\nNothing on Monday."
     assert "nowhere://" in await modern.error("read_resource", uri="nowhere://")
-
-
-async def test_a_resource_that_is_no_text_is_saved(modern: Guest) -> None:
-    sandboxes = MemorySandboxes()
-    outcome = await call(modern, "read_resource", context_in(sandboxes), uri="shop://plan")
-    assert "application/pdf, 6 bytes: saved as .results/" in str(outcome.result["output"])
-    assert list(sandboxes.machines["thread"].content.values()) == [b"%PDF-1"]
 
 
 async def test_a_prompt_is_offered_with_its_arguments_and_filled_in(modern: Guest) -> None:
@@ -52,28 +42,7 @@ async def test_reading_needs_no_approval_unless_the_settings_say_so(guest_of: Ma
     assert guest.servers.needs_approval("mcp_fake_read_resource")
 
 
-async def test_a_server_without_them_has_no_such_tools(guest: Guest) -> None:
-    assert not {f"mcp_fake_{name}" for name in resources.NAMES} & set(guest.toolbox.tools)
-
-
 async def test_a_tool_of_the_server_comes_before_ours_of_the_same_name(guest_of: MakeGuest) -> None:
     guest = guest_of(stdio(program="mcp_library.py", arguments=("lend", "read_resource")))
     assert "mcp_fake_list_resources" in await guest.look()
     assert await guest.output("read_resource") == "read_resource of the server"
-
-
-async def test_a_large_library_stays_within_the_budget_and_silence_costs_no_tool(
-    guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resources, "OFFER_SECONDS", 2.0)
-    guest = guest_of(stdio(program="mcp_library.py", call_timeout_seconds=60))
-    names = await guest.look()
-    assert sorted(names) == ["mcp_fake_lend", "mcp_fake_list_resources", "mcp_fake_read_resource"]
-    listed = await guest.output("list_resources")
-    assert len(listed) < resources.LIST_CHARACTERS_MAX + 200
-    assert "\u202e" not in listed
-    *lines, rest = listed.splitlines()
-    assert all(line.startswith("book://") for line in lines)
-    assert rest == f"[{3_000 - len(lines)} more are left out: narrow it with `search`]"
-    assert "book://2999" in await guest.output("list_resources", search="book 2999")
-    assert len(await guest.output("read_resource", uri="book://1")) <= 200_100

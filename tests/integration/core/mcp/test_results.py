@@ -1,24 +1,20 @@
 """What servers return and ask beyond text: files, long results, progress, and questions for people."""
 
 import asyncio
-import base64
-import io
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mcp.types import CallToolResult, ImageContent, TextContent
-from PIL import Image
+from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
-from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result, decode_base64
+from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
-from tests.fakes.made_pictures import bomb, noise, upside
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest, context_in, http_fake, stdio
 
@@ -45,51 +41,6 @@ async def test_files_are_saved_to_the_workspace_and_named(modern: Guest) -> None
     assert sorted(sandboxes.machines["thread"].content.values()) == [b"123", b"123" * 1_000]
 
 
-PICTURE = noise((9, 9))
-
-
-@pytest.mark.parametrize(
-    "encoded",
-    [
-        base64.b64encode(PICTURE).decode(),
-        base64.encodebytes(PICTURE).decode(),
-        f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}",
-        base64.urlsafe_b64encode(PICTURE).decode(),
-        base64.b64encode(PICTURE).decode().rstrip("="),
-    ],
-)
-async def test_an_image_is_decoded_in_every_spelling_of_base64(encoded: str) -> None:
-    assert decode_base64(encoded) == PICTURE
-
-
-@pytest.mark.parametrize(
-    ("picture", "size", "reason"),
-    [
-        (upside((3000, 2000)), (1280, 1920), "shown to you as an image"),
-        (PICTURE, (9, 9), "shown to you as an image"),
-        (PICTURE[:-100], None, "damaged"),
-        (bomb(), None, "too many pixels"),
-    ],
-    ids=["photo", "drawing", "truncated", "bomb"],
-)
-async def test_an_image_is_converted_for_the_model(picture: bytes, size: tuple[int, int] | None, reason: str) -> None:
-    encoded = base64.b64encode(picture).decode()
-    result = CallToolResult(content=[ImageContent(data=encoded, mime_type="image/png")])
-    output = await convert_result(result, server="s", tool="t", context=CONTEXT)
-    assert reason in str(output.output)
-    images = [Image.open(io.BytesIO(base64.b64decode(str(one.content["base64"])))) for one in output.messages]
-    assert [image.size for image in images] == ([size] if size else [])
-    assert not any(image.getexif() for image in images)
-
-
-@pytest.mark.parametrize(("tool", "arguments"), [("long", {"characters": 60_000}), ("wide", {})])
-async def test_a_long_result_is_not_said_twice(modern: Guest, tool: str, arguments: dict[str, JsonValue]) -> None:
-    sandboxes = MemorySandboxes()
-    await call(modern, tool, context_in(sandboxes), **arguments)
-    (saved,) = sandboxes.machines["thread"].content.values()
-    assert len(saved) < 61_000
-
-
 async def test_progress_is_shown_and_extends_the_limit(guest_of: MakeGuest) -> None:
     guest = await guest_of(stdio(program="mcp_modern.py", call_timeout_seconds=0.5)).ready()
     shown: list[AgentEvent] = []
@@ -98,11 +49,6 @@ async def test_progress_is_shown_and_extends_the_limit(guest_of: MakeGuest) -> N
     assert shown[:2] == [ActivityChanged(text="fake: step 0"), ActivityChanged(text="fake: step 1")]
     said = str((await call(guest, "work", CONTEXT, steps=60)).result["error"])
     assert "it did not answer within 0.5 s" in said
-
-
-async def test_a_server_says_how_to_use_its_tools(modern: Guest) -> None:
-    assert modern.servers.instructions() == {"fake": "Look before you leap."}
-    assert modern.servers.instructions(frozenset({"other"})) == {}
 
 
 async def test_a_server_must_not_use_the_model(guest_of: MakeGuest) -> None:

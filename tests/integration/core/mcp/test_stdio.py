@@ -8,22 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.tasks import cancel, spawn
 from tests.support.mcp_servers import Guest, MakeGuest, stdio
 from tests.support.waiting import until
 
 
 async def test_a_tool_is_called_by_its_name_here(guest: Guest) -> None:
     assert await guest.output("echo", text="ab", times=2) == "abab"
-
-
-async def test_the_servers_own_schema_reaches_the_model_and_checks_the_call(guest: Guest) -> None:
-    spec = guest.toolbox.specs["mcp_fake_sums"]
-    assert spec.parameters["properties"] == {"numbers": {"items": {"type": "integer"}, "type": "array"}}
-    assert spec.parameters["required"] == ["numbers"]
-    assert spec.description == "[Tool of the MCP server fake, described by it:] Structured content."
-    assert "numbers: is missing" in await guest.error("sums")
-    assert "numbers.1: should be integer" in await guest.error("sums", numbers=[1, "x"])
 
 
 async def test_every_kind_of_content_is_told_and_a_real_picture_is_kept(guest: Guest) -> None:
@@ -50,18 +40,6 @@ async def test_every_kind_of_content_is_told_and_a_real_picture_is_kept(guest: G
     assert picture.content["original_size"] == 70
 
 
-async def test_an_error_of_the_tool_is_a_failed_result(guest: Guest) -> None:
-    outcome = await guest.call("fail", why="no reason")
-    assert (outcome.outcome, outcome.result["success"]) == ("failed", False)
-
-
-async def test_a_server_that_dies_is_one_error_and_is_there_again(guest: Guest) -> None:
-    before = json.loads(await guest.output("who_am_i"))["pid"]
-    assert "its process ended with exit code 3" in await guest.error("die")
-    assert await guest.output("echo", text="back") == "back"
-    assert json.loads(await guest.output("who_am_i"))["pid"] != before
-
-
 async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(guest_of: MakeGuest, tmp_path: Path) -> None:
     guest = await guest_of(stdio(call_timeout_seconds=2)).ready()
     pid = await guest.output("who_am_i")
@@ -79,24 +57,6 @@ async def test_a_server_that_is_stuck_is_started_anew(guest_of: MakeGuest, monke
     assert "did not answer" in await guest.error("block")
     assert await guest.output("echo", text="back") == "back"
     assert not psutil.pid_exists(pid)
-
-
-async def test_a_cancelled_call_is_cancelled_at_the_server(guest: Guest, tmp_path: Path) -> None:
-    started, told = tmp_path / "started", tmp_path / "cancelled"
-    call = spawn(guest.call("hang", started=str(started), cancelled=str(told)), name="call")
-    await until(started.exists)
-    await cancel(call)
-    assert call.cancelled()
-    await until(told.exists)
-    assert await guest.output("echo", text="on") == "on"
-
-
-async def test_calls_run_beside_each_other(guest: Guest, tmp_path: Path) -> None:
-    files = [tmp_path / str(number) for number in range(3)]
-    calls = [spawn(guest.call("hang", started=str(file)), name="call") for file in files]
-    await until(lambda: all(file.exists() for file in files))
-    for call in calls:
-        await cancel(call)
 
 
 async def test_a_server_sees_nothing_of_the_hosts_environment_but_three_variables(guest_of: MakeGuest) -> None:
@@ -134,10 +94,6 @@ async def test_a_huge_answer_is_cut_and_a_monstrous_one_costs_the_connection_alo
     assert "left out" in said
     assert "more than 8 MB" in await guest.error("huge", characters=9_000_000)
     assert await guest.output("echo", text="back") == "back"
-
-
-async def test_text_that_is_no_text_passes_both_ways(guest: Guest) -> None:
-    assert await guest.output("echo", text="a\ud800b") == "a?b"
 
 
 async def test_closing_leaves_no_process_not_even_of_a_stubborn_server(

@@ -85,24 +85,6 @@ async def test_the_endpoints_of_a_provider_are_listed(gateway: FakeWebService, n
     assert gateway.asked == []
 
 
-def test_the_routes_of_twitter_are_all_there() -> None:
-    paths = {name: one.path for name, one in load_provider_endpoints("twitter").endpoints.items()}
-    assert paths == {
-        "user_info": "/screenname.php",
-        "timeline": "/timeline.php",
-        "following": "/following.php",
-        "followers": "/followers.php",
-        "search": "/search.php",
-        "replies": "/replies.php",
-        "check_retweet": "/checkretweet.php",
-        "tweet": "/tweet.php",
-        "tweet_thread": "/tweet_thread.php",
-        "retweets": "/retweets.php",
-        "latest_replies": "/latest_replies.php",
-    }
-    assert {one.method for one in load_provider_endpoints("twitter").endpoints.values()} == {"GET"}
-
-
 @pytest.mark.parametrize(
     ("service", "route", "payload", "said"),
     [
@@ -143,14 +125,3 @@ async def test_a_wrong_key_is_told_without_it(gateway: FakeWebService, caplog: p
     outcome = await asked(gateway, "twitter", "user_info", {}, key="rapid-wrong-0987654321")
     assert "does not accept the key" in str(outcome.result["error"])
     assert "0987654321" not in str(outcome.result) + caplog.text + repr(providers(gateway, "rapid-wrong-0987654321"))
-
-
-async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: FakeWebService) -> None:
-    rows = [{"name": f"person {number}"} for number in range(5000)]
-    gateway.trouble.append(says(json.dumps(rows).encode()))
-    machines = MemorySandboxes()
-    arguments: JsonObject = {"service_name": "twitter", "route": "followers", "payload": {}}
-    outcome = await call(providers(gateway), "execute_data_provider_call", machines, arguments)
-    (path,) = machines.machines["t"].content
-    assert str(outcome.result["output"]).endswith(f"all of it is in {path}]")
-    assert json.loads(machines.machines["t"].content[path]) == rows

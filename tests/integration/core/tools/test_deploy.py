@@ -1,17 +1,14 @@
 """deploy, from real sandboxes to a stand-in of Cloudflare Pages."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
 
 import pytest
 
 from bots.bootstrap.web_access import build_web_services
 from bots.settings import load_settings
-from core.ports import FileEntry, Sandbox
 from core.tools.catalogue import build_tool_set
 from core.tools.tool import prepare_call
-from core.web_access.cloudflare import FILE_BYTES_MAX
 from core.web_access.services import WebServices
 from tests.fakes.cloudflare import ACCOUNT, TOKEN, Pages, cloudflare
 from tests.fakes.web_service import Answer, refusal, says
@@ -57,56 +54,6 @@ async def test_a_folder_becomes_a_site(bench: Bench, pages: Pages) -> None:
         "/css/page.css": (b"h1 { color: teal }", "text/css; charset=utf-8"),
         "/logo.png": (LOGO, "image/png"),
     }
-
-
-async def test_the_same_name_replaces_the_site_and_uploads_what_is_new(bench: Bench, pages: Pages) -> None:
-    await site(bench)
-    await bench.output("deploy", name="report", directory_path="site")
-    await bench.put("site/index.html", b"<h1>New</h1>")
-    pages.standing.asked.clear()
-    said = await bench.output("deploy", name="report", directory_path="site")
-    assert list(pages.projects) == ["report"]
-    assert pages.sites["report"]["/index.html"][0] == b"<h1>New</h1>"
-    assert "https://d2.report-9x.pages.dev" in said
-    (upload,) = [one for one in pages.standing.asked if one.path == "/pages/assets/upload"]
-    assert upload.body.count(b'"key"') == 1
-
-
-@dataclass(frozen=True)
-class Growing:
-    """A sandbox whose listings say of every file that it is small."""
-
-    inner: Sandbox
-    has_fetched: bool = False
-
-    def take_refused_hosts(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def files(self) -> "Growing":
-        return self
-
-    def read(self, path: str, *, length: int) -> AsyncIterator[bytes]:
-        return self.inner.files.read(path, length=length)
-
-    async def list(self, path: str) -> tuple[FileEntry, ...]:
-        listed = await self.inner.files.list(path)
-        return tuple(replace(entry, size_bytes=1) for entry in listed)
-
-
-async def test_files_are_not_taken_at_their_word_for_their_size(bench: Bench, pages: Pages) -> None:
-    await site(bench)
-    for number in range(3):
-        await bench.put(f"site/{number}.bin", bytes(FILE_BYTES_MAX))
-    growing = Growing(await bench.context.sandbox())
-
-    async def sandbox() -> Sandbox:
-        return cast(Sandbox, growing)
-
-    bench.context = replace(bench.context, sandbox=sandbox)
-    said = await bench.error("deploy", name="report", directory_path="site")
-    assert "2.bin has grown meanwhile" in said
-    assert pages.sites == {}
 
 
 async def test_what_is_hidden_stays_here_and_rules_are_no_pages(bench: Bench, pages: Pages) -> None:
@@ -155,16 +102,6 @@ async def test_errors_say_what_to_do(bench: Bench, pages: Pages, answer: Answer,
     assert said in error
     assert TOKEN not in error
     assert pages.sites == {}
-
-
-async def test_a_deployment_that_may_have_happened_is_not_sent_again(bench: Bench, pages: Pages) -> None:
-    await site(bench)
-    await bench.output("deploy", name="report", directory_path="site")
-    pages.standing.asked.clear()
-    pages.standing.faults["/deployments"] = refusal(502)
-    assert "later" in await bench.error("deploy", name="report", directory_path="site")
-    paths = [one.path.rpartition("/")[2] for one in pages.standing.asked]
-    assert paths.count("deployments") == 1
 
 
 def test_people_are_asked_first() -> None:

@@ -16,14 +16,13 @@ from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
-from core.tools.tool import ToolBudget
 from core.web_access.guard import AddressGuard
-from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator, parse_usage
-from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
+from core.web_access.image_generation import ImageGenerator
+from tests.fakes.drawing import DRAWING, DRAWN, KEY
 from tests.fakes.made_pictures import picture
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
 from tests.integration.core.tools.conftest import Bench
-from tests.support.narrow import require, require_type
+from tests.support.narrow import require_type
 from tests.support.waiting import until
 
 # litellm rebuilds its own models, with warnings
@@ -65,56 +64,6 @@ async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: FakeWebSe
     assert json.loads(model.asked[0].body)["prompt"] == "a blue field"
 
 
-async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(bench: Bench, model: FakeWebService) -> None:
-    told: list[tuple[str, Usage]] = []
-    bench.context = replace(bench.context, budget=ToolBudget(spent=lambda *one: told.append(one)))
-    await bench.put("logo.png", picture())
-    for mode in ("generate", "edit"):
-        await bench.call("image_edit_or_generate", mode=mode, prompt="a field", image_path="logo.png")
-    empty = {**encoded_answer(), "data": [{"b64_json": "###"}]}
-    model.trouble.append(says(json.dumps(empty).encode()))
-    await bench.error("image_edit_or_generate", mode="generate", prompt="a field")
-
-    # litellm's list has 5 dollars for a million tokens read, 40 for a million drawn
-    cost = pytest.approx((8 * 5 + 1000 * 40) / 1e6)
-    assert [name for name, _ in told] == ["openai/gpt-image-1"] * 3
-    for _, usage in told:
-        assert (usage.input_tokens, usage.output_tokens) == (8, 1000)
-        assert usage.cost_usd == usage.estimated_usd == cost
-
-
-class Painter:
-    """A source of pictures that tells what it is given, which may be no cost and no usage."""
-
-    def __init__(self, told: dict[str, object]) -> None:
-        self.told = told
-
-    async def draw(self, model: str, prompt: str, picture: bytes | None) -> dict[str, object]:
-        data = encoded_answer()["data"]
-        return {"data": data, **self.told}
-
-    async def close(self) -> None:
-        return None
-
-
-@pytest.mark.parametrize(
-    ("told", "unpriced_usd", "counted"),
-    [
-        ({}, UNPRICED_PICTURE_USD, UNPRICED_PICTURE_USD),
-        ({"usage": {"output_tokens": 1000}}, UNPRICED_PICTURE_USD, UNPRICED_PICTURE_USD),
-        ({"cost_usd": 0.04}, UNPRICED_PICTURE_USD, 0.04),
-        ({}, 0.0, 0.0),
-    ],
-)
-async def test_a_picture_of_unknown_price_counts_against_budgets(
-    told: dict[str, object], unpriced_usd: float, counted: float
-) -> None:
-    booked: list[Usage] = []
-    drawer = ImageGenerator(Painter(told), "painter", AddressGuard(), unpriced_usd)
-    await drawer.draw("a field", spent=lambda _, usage: booked.append(usage))
-    assert [(one.cost_usd, one.estimated_usd) for one in booked] == [(counted, counted)]
-
-
 async def silent(_request: web.Request) -> web.Response:
     await asyncio.Event().wait()
     raise AssertionError("unreachable")
@@ -123,27 +72,6 @@ async def silent(_request: web.Request) -> web.Response:
 def impatient(service: FakeWebService, seconds: float) -> ImageGenerator:
     source = LiteLLMClient(api_key=KEY, base_url=f"{service.url}/v1", silence_seconds=seconds)
     return ImageGenerator(source, "openai/gpt-image-1", AddressGuard(frozenset({service.endpoint})))
-
-
-async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
-    told: list[Usage] = []
-    async with fake_web_service(DRAWING) as service:
-        image_generator = impatient(service, 5)
-        service.faults["/generations"] = silent
-        with pytest.raises(ToolError, match="in time"):
-            await image_generator.draw("a field " * 100, spent=lambda _, used: told.append(used))
-        service.faults.clear()
-        await image_generator.draw("a field", spent=lambda _, used: told.append(used))
-        service.faults["/generations"] = silent
-        with pytest.raises(ToolError, match="in time"):
-            await image_generator.draw("a field", spent=lambda _, used: told.append(used))
-        await image_generator.close()
-
-    first, drawn, late = told
-    assert (first.output_tokens, first.cost_usd) == (0, UNPRICED_PICTURE_USD)
-    assert 80 <= first.input_tokens <= 400
-    assert late == drawn
-    assert late.estimated_usd == late.cost_usd > 0
 
 
 async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_not() -> None:
@@ -163,19 +91,6 @@ async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_no
             await drawing
         await image_generator.close()
     assert len(told) == 1
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"usage": "much", "cost_usd": "cheap"},
-        {"usage": {"input_tokens": -1}, "cost_usd": -1},
-        {"usage": {"output_tokens": 10**30}, "cost_usd": float("inf")},
-        {},
-    ],
-)
-def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object]) -> None:
-    assert parse_usage(answer) == Usage()
 
 
 async def test_a_picture_is_edited_from_a_file_and_from_an_address(bench: Bench, model: FakeWebService) -> None:
@@ -241,15 +156,3 @@ async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(bench: Be
     ):
         assert said in await bench.error("image_edit_or_generate", **arguments)
     assert model.asked == []
-
-
-@pytest.mark.parametrize(("price", "counted"), [("", 0.2), ("3", 0.2), ("0", 0.0)])
-def test_only_a_price_of_0_makes_pictures_of_unknown_price_free(price: str, counted: float) -> None:
-    settings = {
-        "THREADHAND_DATA_DIR": "/nowhere",
-        "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1",
-        "THREADHAND_PRICE_INPUT_PER_MILLION_USD": price,
-        "THREADHAND_PRICE_OUTPUT_PER_MILLION_USD": price,
-    }
-    drawer = require(build_web_services(load_settings(settings, None)).image_generator)
-    assert drawer.unpriced_usd == counted

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from pydantic import JsonValue
 
-from core.domain.errors import SandboxUnavailable, ToolError
+from core.domain.errors import ToolError
 from core.domain.threads import Reply
 from core.ports import Sandbox
 from core.tools.catalogue import build_tool_set
@@ -32,37 +32,6 @@ async def test_each_ends_the_run_in_its_own_way(bench: Bench) -> None:
     assert await reply(bench, "complete") == Reply(kind="answer", text="")
     assert await reply(bench, "complete", text="Done.") == Reply(kind="answer", text="Done.")
     assert await reply(bench, "web_browser_takeover", text="Log in.") == Reply(kind="takeover", text="Log in.")
-
-
-@pytest.mark.parametrize(
-    "attachments",
-    [
-        ["a.md", "/workspace/out/b.csv", "https://example.org/x,y"],
-        '["a.md", "/workspace/out/b.csv", "https://example.org/x,y"]',
-    ],
-)
-async def test_attachments_are_a_list(bench: Bench, attachments: JsonValue) -> None:
-    await bench.put("a.md", b"")
-    await bench.put("out/b.csv", b"")
-    for tool in ("ask", "complete", "web_browser_takeover"):
-        given = await reply(bench, tool, text="Look.", attachments=attachments)
-        assert given.attachments == ("a.md", "/workspace/out/b.csv", "https://example.org/x,y")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a.md", ("a.md",)),
-        (" a.md ,out/b.csv, ", ("a.md", "out/b.csv")),
-        ("", ()),
-        (",,", ()),
-        ("https://example.org/a, a.md", ("https://example.org/a", "a.md")),
-    ],
-)
-async def test_attachments_are_one_string_with_commas(bench: Bench, text: str, expected: tuple[str, ...]) -> None:
-    await bench.put("a.md", b"")
-    await bench.put("out/b.csv", b"")
-    assert (await reply(bench, "complete", attachments=text)).attachments == expected
 
 
 CHART = (
@@ -101,10 +70,6 @@ async def test_a_chart_that_cannot_be_drawn_goes_alone(bench: Bench, chart: byte
     assert given.attachments == ("a.svg", "b.svg", "good.svg", "good.svg.png")
 
 
-async def test_no_attachments_may_be_said_by_null(bench: Bench) -> None:
-    assert (await reply(bench, "complete", attachments=None)).attachments == ()
-
-
 async def test_an_attachment_that_is_not_there_sends_nothing(bench: Bench) -> None:
     await bench.put("folder/a", b"")
     outcome = await bench.call("complete", text="Here.", attachments=["none.md", "folder", "../x", "folder/a"])
@@ -114,19 +79,6 @@ async def test_an_attachment_that_is_not_there_sends_nothing(bench: Bench) -> No
         " file; ../x climbs with '..'; give a path relative to /workspace without it. list_files shows what there is."
         " Make the files first or leave them out, then call it again."
     )
-
-
-async def test_without_a_sandbox_the_words_are_sent_all_the_same(bench: Bench) -> None:
-    async def lost() -> Sandbox:
-        raise SandboxUnavailable("There is no sandbox.")
-
-    bench.context = ToolContext(thread_id="t", run_id="r", sandbox=lost)
-    assert (await reply(bench, "ask", text="Which?", attachments="a.md")).attachments == ("a.md",)
-
-
-async def test_options_are_given_in_any_of_the_forms(bench: Bench) -> None:
-    for options in (["Q1", "Q2"], "Q1, Q2", '["Q1", "Q2"]'):
-        assert (await reply(bench, "ask", text="Which?", options=options)).options == ("Q1", "Q2")
 
 
 @pytest.mark.parametrize(

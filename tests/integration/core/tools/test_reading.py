@@ -3,24 +3,19 @@
 import base64
 import io
 import re
-import tracemalloc
-from collections.abc import Sequence
 
 import pytest
 from PIL import Image
 
 from core.context.tokens import count_text
 from core.loop.calls import RESULT_TOKENS_MAX
-from tests.fixtures.documents.make import FOLDER
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
 from tests.integration.core.tools.shared_bench import bench as bench
 from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
-from tests.support.made_files import pdf, scanned_pdf, word, zipped
+from tests.support.made_files import pdf, scanned_pdf, zipped
 
 pytestmark = IN_MODULE_LOOP
-
-MEBIBYTE = 1 << 20
 
 
 async def read(bench: Bench, path: str = "a", **lines: int) -> str:
@@ -39,22 +34,6 @@ async def test_a_pdf_is_read_page_by_page(bench: Bench) -> None:
     await bench.put("a.pdf", pdf(["First page.", "Second page.", "Third page."]))
     assert await read(bench, "a.pdf", page=2) == ("[page 2 of 3]\nSecond page.\n\n[page 3 of 3]\nThird page.\n")
     assert "a.pdf has 3 pages" in await bench.error("read_file", file_path="a.pdf", page=4)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "parts"),
-    [
-        ("a.docx", word(), ("Everybody has thirty days a year.", "| Country | Days |")),
-        ("a.rtf", (FOLDER / "rich-text.rtf").read_bytes(), ("Die Gebühr beträgt **250 €** im Monat",)),
-        ("a.eml", (FOLDER / "mail-attachments.eml").read_bytes(), ("See the price", "| Washer large | M8 | 0.30 |")),
-    ],
-    ids=["word", "rich text", "mail with attachments"],
-)
-async def test_a_document_is_read_as_text(bench: Bench, name: str, content: bytes, parts: Sequence[str]) -> None:
-    await bench.put(name, content)
-    shown = await read(bench, name)
-    assert [part for part in parts if part not in shown] == []
-    assert "PK" not in shown
 
 
 async def test_a_page_that_does_not_fit_is_named(bench: Bench) -> None:
@@ -106,21 +85,6 @@ async def test_a_range_counts_from_one_and_includes_its_end(bench: Bench) -> Non
     assert await read(bench, "empty") == "[empty is empty]"
 
 
-async def test_a_range_outside_of_the_file_is_told(bench: Bench) -> None:
-    await bench.put("a", b"1\n2\n")
-    assert await read(bench, start_line=3) == "[a has only 2 lines]"
-    error = await bench.error("read_file", file_path="a", start_line=3, end_line=2)
-    assert "end_line 2 is before start_line 3" in error
-    assert "greater than or equal to 1" in await bench.error("read_file", file_path="a", start_line=0)
-
-
-async def test_a_character_over_the_edge_of_a_piece_is_whole(bench: Bench) -> None:
-    await bench.put("a", ("x\n" * 40_000 + "é" * 200_000 + "\nlast\n").encode())
-    shown = await read(bench, start_line=40_001)
-    assert set(shown.partition("\n")[0]) == {"é"}
-    assert await read(bench, start_line=40_002) == "last\n"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -163,22 +127,3 @@ async def test_a_line_that_is_too_long_is_passed_over(bench: Bench) -> None:
         "[line 2 is too long to be shown whole; take it apart with a command. The next line is start_line=3]"
     )
     assert await read(bench, start_line=3) == "three\n"
-
-
-@pytest.mark.parametrize("line", [b"z" * 63 + b"\n", b"z" * 64])
-async def test_a_huge_file_is_never_in_memory(bench: Bench, line: bytes) -> None:
-    command = f"yes '{line.decode().strip()}' | head -c {100 * MEBIBYTE}"
-    if not line.endswith(b"\n"):
-        command += " | tr -d '\\n'"
-    await bench.output("execute_command", command=f"{command} > big", blocking=True)
-    tracemalloc.start()
-    try:
-        shown = await read(bench, "big")
-        assert count_text(shown) < RESULT_TOKENS_MAX
-        assert tracemalloc.get_traced_memory()[1] < 16 * MEBIBYTE
-        tracemalloc.reset_peak()
-        far = await read(bench, "big", start_line=10**9)
-        assert far.startswith("[big has only ")
-        assert tracemalloc.get_traced_memory()[1] < 16 * MEBIBYTE
-    finally:
-        tracemalloc.stop()

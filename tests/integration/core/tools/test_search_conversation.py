@@ -1,10 +1,8 @@
 """Looking back in a thread: what was said long ago is found, with the message that it stands in."""
 
-from dataclasses import replace
-
 from core.context.window import ContextPolicy
 from core.domain.messages import Message, ToolCall
-from core.knowledge.knowledge_base import KnowledgeBase, searchable_messages
+from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.calls import execute_call
 from core.tools.conversation_search import expand_message, search_conversation
 from core.tools.tool import ThreadMessages, ToolContext, ToolSet, prepare_call
@@ -45,25 +43,6 @@ async def test_what_was_said_long_ago_is_found_with_its_message(world: World) ->
     assert "Knowledge base" not in result
     assert "What was that number again?" not in result
     assert (await world.read_run(run_id)).status == "completed"
-
-
-async def test_in_a_new_conversation_there_is_nothing_to_find(world: World) -> None:
-    looking_back(world)
-    world.model.turns = [calls(WANTED), text("I do not know it.")]
-    await world.run("What is the number of my locker?")
-
-    assert "Nothing was said in this conversation" in str(world.model.requests[-1].messages[-1])
-
-
-def test_summaries_and_what_repeats_the_question_are_left_out() -> None:
-    def said(kind: str, words: str) -> Message:
-        return Message(type=kind, content={"role": "user", "content": words}, is_llm_message=True, thread_id="t")
-
-    old, answer = said("user", "old"), replace(said("assistant", "answer"))
-    now, result, search = said("user", "now"), said("tool", "x"), said("assistant", "look back")
-    history = [old, said("summary", "all of it"), answer, now, result, search]
-    assert searchable_messages(history) == (old, answer, result)
-    assert searchable_messages([]) == ()
 
 
 async def test_a_long_message_of_dense_text_is_shown_whole_page_by_page() -> None:

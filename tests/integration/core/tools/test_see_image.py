@@ -45,13 +45,3 @@ async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -
         assert [message.content["file_path"] for message in outcome.messages] == [url]
         site.trouble.append(says(b"<html>", "text/html"))
         assert "is no PNG" in await bench.error("see_image", file_path=url)
-
-
-async def test_what_is_no_picture_of_the_workspace_is_told(bench: Bench) -> None:
-    await bench.put("notes.png", b"only text")
-    await bench.put("large.png", b"x" * 10_000_001)
-    assert "is no PNG" in await bench.error("see_image", file_path="notes.png")
-    assert "larger than 10 MB" in await bench.error("see_image", file_path="large.png")
-    assert "no such file" in await bench.error("see_image", file_path="gone.png")
-    assert "folder" in await bench.error("see_image", file_path=".")
-    assert "do not fit" in await bench.error("see_image", file_path="/etc/logo.png")

@@ -86,13 +86,6 @@ async def test_a_session_keeps_folder_and_variables(bench: Bench) -> None:
     assert "kept" not in await run(bench, "echo $WORD", session="other")
 
 
-async def test_a_wrong_folder_runs_nothing(bench: Bench) -> None:
-    for folder, reason in (("nowhere", "no folder"), ("/etc", "outside"), ("../x", "climbs")):
-        error = await bench.error("execute_command", command="touch ran", folder=folder, blocking=True)
-        assert reason in error
-    assert await bench.output("list_files") == "[the folder is empty]"
-
-
 async def test_a_busy_session_takes_another_command_in_the_same_folder_and_says_what_runs(bench: Bench) -> None:
     await run(bench, "mkdir a; cd a; A=1")
     await bench.output("execute_command", command="sleep 60", session_name="main", timeout=0)
@@ -107,11 +100,6 @@ async def test_checking_can_kill_the_session(bench: Bench) -> None:
     shown = await bench.output("check_command_output", session_name="main", kill_session=True)
     assert shown.endswith("[session main, in /workspace: the session was killed]")
     assert await bench.sessions() == []
-
-
-async def test_a_line_that_the_terminal_would_cut_is_refused(bench: Bench) -> None:
-    error = await bench.error("check_command_output", session_name="main", input="short\n" + "€" * 1366)
-    assert "at most 4095 bytes" in error
 
 
 async def test_progress_bars_cost_one_line(bench: Bench) -> None:
@@ -139,40 +127,8 @@ async def test_a_check_waits_for_the_end_of_the_command(bench: Bench) -> None:
     assert (await bench.output("check_command_output", **arguments)).endswith("exit code 0]")
 
 
-@pytest.mark.parametrize("printed", ["ready", "\\033[32mrea\\033[0mdy", "rea'; sleep 0.3; printf 'dy"])
-async def test_a_check_waits_for_a_text(bench: Bench, printed: str) -> None:
-    command = f"read x; printf '{printed}\\n'; sleep 1000"
-    await bench.output("execute_command", command=command, session_name="main", timeout=0)
-    arguments = {"session_name": "main", "wait_seconds": 600, "until": "ready"}
-    shown = await bench.output("check_command_output", **arguments, input="")
-    assert shown == "ready\n[session main, in /workspace: still running]"
-    assert await bench.output("check_command_output", **arguments) == shown
-
-
 @pytest.mark.parametrize("tool", ["check_command_output", "terminate_command"])
 async def test_an_unknown_session_is_told_with_the_known_ones(bench: Bench, tool: str) -> None:
     await run(bench, "true", session="build")
     error = await bench.error(tool, session_name="nobody")
     assert error == "There is no session 'nobody'. Sessions: build."
-
-
-async def test_sessions_are_listed_with_their_commands(bench: Bench) -> None:
-    await run(bench, "echo 1", session="a")
-    await bench.output("execute_command", command="sleep 60", session_name="b", timeout=0)
-    assert await bench.sessions() == [("a", "echo 1", False), ("b", "sleep 60", True)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({}, "command: Field required"),
-        ({"command": ""}, "at least 1 character"),
-        ({"command": "true", "timeout": -1}, "timeout: Input should be greater than or equal to 0"),
-        ({"command": "true", "timeout": 10_000}, "less than or equal to 600"),
-        ({"command": "true", "blocking": "perhaps"}, "blocking: Input should be a valid boolean"),
-    ],
-)
-async def test_wrong_arguments_run_nothing_and_say_why(bench: Bench, arguments: dict[str, str], words: str) -> None:
-    error = await bench.error("execute_command", **arguments)
-    assert words in error
-    assert "Nothing was run" in error

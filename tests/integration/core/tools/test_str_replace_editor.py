@@ -2,15 +2,12 @@
 
 from pydantic import JsonValue
 
-from core.tools.workspace import str_replace_editor
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
 from tests.integration.core.tools.shared_bench import bench as bench
 from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
 
 pytestmark = IN_MODULE_LOOP
-
-TEN = "".join(f"line {number}\n" for number in range(1, 11))
 
 
 class Editor:
@@ -22,16 +19,6 @@ class Editor:
 
     async def refuses(self, command: str, path: str, **more: JsonValue) -> str:
         return await self.bench.error("str_replace_editor", command=command, path=path, **more)
-
-
-async def test_a_file_is_viewed_with_numbers(bench: Bench) -> None:
-    await bench.put("a.txt", TEN.encode())
-    shown = (await Editor(bench).does("view", "/workspace/a.txt")).split("\n")
-    assert shown[0] == "     1\tline 1"
-    assert shown[9] == "    10\tline 10"
-    ranged = await Editor(bench).does("view", "a.txt", view_range=[3, 4])
-    assert ranged == "     3\tline 3\n     4\tline 4"
-    assert (await Editor(bench).does("view", "a.txt", view_range=[10, -1])).startswith("    10\tline 10")
 
 
 async def test_of_a_large_file_ranges_are_viewed(bench: Bench) -> None:
@@ -66,14 +53,6 @@ async def test_a_folder_is_viewed_two_levels_deep_without_what_is_hidden(bench: 
         "src/deep/deeper/",
     ]
     assert "without view_range" in await Editor(bench).refuses("view", "src", view_range=[1, 2])
-
-
-async def test_the_one_place_is_replaced_and_shown(bench: Bench) -> None:
-    await bench.put("a.txt", TEN.encode())
-    said = await Editor(bench).does("str_replace", "a.txt", old_str="line 6", new_str="six\nand a half")
-    assert "     6\tsix\n     7\tand a half\n     8\tline 7" in said
-    assert "     1\t" not in said
-    assert b"line 5\nsix\nand a half\nline 7" in await bench.get("a.txt")
 
 
 async def test_text_is_put_after_a_line(bench: Bench) -> None:
@@ -154,14 +133,6 @@ async def test_a_folder_in_the_place_of_a_created_file_is_kept(bench: Bench) -> 
     assert await bench.get("out/kept.txt") == b"kept\n"
 
 
-async def test_the_creation_of_a_file_that_was_deleted_since_is_taken_back(bench: Bench) -> None:
-    editor = Editor(bench)
-    await editor.does("create", "a.txt", file_text="one\n")
-    await bench.output("delete_file", file_path="a.txt")
-    assert "is gone" in await editor.does("undo_edit", "a.txt")
-    assert "no edit" in await editor.refuses("undo_edit", "a.txt")
-
-
 async def test_a_file_that_was_deleted_since_comes_back(bench: Bench) -> None:
     editor = Editor(bench)
     await bench.put("a.txt", b"one\n")
@@ -169,19 +140,6 @@ async def test_a_file_that_was_deleted_since_comes_back(bench: Bench) -> None:
     await bench.output("delete_file", file_path="a.txt")
     await editor.does("undo_edit", "a.txt")
     assert await bench.get("a.txt") == b"one\n"
-
-
-async def test_each_file_has_its_own_way_back_with_so_many_steps(bench: Bench) -> None:
-    editor = Editor(bench)
-    await bench.put("a.txt", b"0\n")
-    await bench.put("b.txt", b"b\n")
-    for number in range(13):
-        await editor.does("str_replace", "a.txt", old_str=f"{number}\n", new_str=f"{number + 1}\n")
-    for _ in range(str_replace_editor.UNDO_STEPS_MAX):
-        await editor.does("undo_edit", "a.txt")
-    assert await bench.get("a.txt") == b"3\n"
-    assert "no edit" in await editor.refuses("undo_edit", "a.txt")
-    assert "no edit" in await editor.refuses("undo_edit", "b.txt")
 
 
 async def test_an_edit_that_cannot_be_taken_back_is_made_and_says_so(bench: Bench) -> None:

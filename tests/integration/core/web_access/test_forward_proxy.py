@@ -98,14 +98,6 @@ async def test_a_wrong_password_is_told_to_the_operator(
     assert "old-secret" not in caplog.text
 
 
-async def test_a_proxy_that_is_away_is_told(site: FakeWebService) -> None:
-    async with forward_proxy() as gone:
-        guard = through(gone, site.endpoint)
-    with pytest.raises(ToolError) as refused:
-        await download(f"http://localhost:{site.port}/", guard)
-    assert str(refused.value) == PROXY_FAILED
-
-
 async def test_a_jail_goes_through_it_and_knows_no_password(proxy: RunningProxy, site: FakeWebService) -> None:
     async with jail_with_a_way_out(site.port, proxy=proxy.client()) as sandbox:
         done = await run(sandbox, f"curl -sS --noproxy '' --max-time 20 http://127.0.0.1:{site.port}/one; env")

@@ -187,12 +187,6 @@ async def test_a_redirect_leads_to_no_closed_place(site: FakeWebService, host: s
         assert f":{other.port}/secret is not" in str(refused.value)
 
 
-async def test_a_redirect_to_an_unknown_host_names_that_host(site: FakeWebService) -> None:
-    site.trouble.append(moved("http://no-such-host.invalid/"))
-    with pytest.raises(ToolError, match=r"no-such-host\.invalid is not known"):
-        await download(f"{site.url}/", open_to(site))
-
-
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://x/", "http://u:p@127.0.0.1/", "http://[x/"])
 async def test_a_redirect_leads_to_no_other_scheme(site: FakeWebService, target: str) -> None:
     site.trouble.append(moved(target))

@@ -1,6 +1,5 @@
 """Reading pages, with Firecrawl and without."""
 
-import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from core.domain.errors import ToolError
 from core.web_access.client import ServiceApi
 from core.web_access.guard import AddressGuard
 from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
-from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES, scrape
+from tests.fakes.pages import FIRECRAWL, KEY, PAGES
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
 from tests.support.made_files import pdf
 
@@ -40,12 +39,6 @@ async def test_a_page_is_read_without_what_stands_around_it(site: FakeWebService
     assert "| May | 31 |" in page.text
     for noise in ("Shop our sale", "written by a script", "newsletter"):
         assert noise not in page.text
-
-
-async def test_the_encoding_that_the_server_names_counts(site: FakeWebService) -> None:
-    page = ARTICLE.replace('<meta charset="utf-8">', "").replace("tide", "tïde")
-    site.trouble.append(says(page.encode("latin-1"), "text/html; charset=iso-8859-1"))
-    assert "The tïde in" in (await reader(site).read(f"{site.url}/a")).text
 
 
 @pytest.mark.parametrize(
@@ -83,11 +76,6 @@ async def test_a_pdf_is_read_as_a_document(site: FakeWebService) -> None:
     assert "Fourteen lighthouses." in (await reader(site).read(f"{site.url}/a.pdf")).text
 
 
-async def test_data_is_read_as_text(site: FakeWebService) -> None:
-    site.trouble.append(says(b'{"depth": 31}'))
-    assert '{"depth": 31}' in (await reader(site).read(f"{site.url}/a.json")).text
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -105,27 +93,6 @@ async def test_what_cannot_be_read_is_told(site: FakeWebService, answer: Answer,
         await reader(site).read(f"{site.url}/a")
 
 
-@pytest.mark.parametrize(
-    ("page", "said"),
-    [
-        (b"<div>" * 50_000 + b"deep", r"deep|another source"),
-        (b"<a " * 200_000, "no text in"),
-        (b"<div><p>many <a href='/x'>words</a></p></div>" * 40_000, r"many \[words\]"),
-        (b"\x00\xff" * 100_000, "no text in"),
-    ],
-    ids=["deep", "open tags", "many parts", "bytes"],
-)
-async def test_a_hostile_page_is_left_to_a_child_with_limits(site: FakeWebService, page: bytes, said: str) -> None:
-    site.trouble.append(says(page, "text/html"))
-    limits = replace(CHILD_LIMITS, cpu_seconds_max=2)
-    reading = LocalReader(AddressGuard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
-    try:
-        shown = (await reading).text
-    except ToolError as error:
-        shown = str(error)
-    assert re.search(said, shown)
-
-
 async def test_a_page_that_takes_too_long_is_given_up(site: FakeWebService) -> None:
     site.trouble.append(says(b"<a " * 200_000, "text/html"))
     limits = replace(CHILD_LIMITS, wall_seconds_max=0.01)
@@ -139,14 +106,6 @@ def with_key(service: FakeWebService, *, key: str = KEY, allowed: FakeWebService
         ServiceApi(name="Firecrawl", url=service.url, headers={"Authorization": f"Bearer {key}"}, pause_seconds=0),
         AddressGuard(frozenset(endpoints)),
     )
-
-
-async def test_an_older_installation_is_asked_its_own_way(site: FakeWebService) -> None:
-    from aiohttp import web
-
-    async with fake_web_service([web.post("/v1/scrape", scrape)]) as old:
-        page = await with_key(old, allowed=site).read(f"{site.url}/article")
-    assert page.title == "Tides of the fjord"
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,6 @@ async def test_a_large_picture_shrinks_below_what_models_take() -> None:
     assert (wide.width, wide.height) == (1920, 960)
 
 
-async def test_it_stands_upright_and_keeps_no_metadata() -> None:
-    fit = await prepare_picture(made.upside((60, 40)), name="a")
-    assert (fit.width, fit.height) == (40, 60)
-    assert b"maker of the camera" not in fit.content
-
-
 async def test_a_photo_of_a_telephone_is_shown_upright() -> None:
     fit = await prepare_picture(made.heic(), name="a")
     with Image.open(io.BytesIO(fit.content)) as shown:
@@ -48,25 +42,6 @@ async def test_a_photo_of_a_telephone_is_shown_upright() -> None:
     assert isinstance(right, tuple)
     assert left[0] > 200 > left[2]
     assert right[2] > 200 > right[0]
-
-
-async def test_of_a_film_the_first_picture_counts() -> None:
-    fit = await prepare_picture(made.animated(), name="a")
-    with Image.open(io.BytesIO(fit.content)) as shown:
-        assert getattr(shown, "n_frames", 1) == 1
-        assert shown.convert("RGB").getpixel((5, 5)) == (0, 128, 0)
-
-
-async def test_what_can_be_seen_through_is_kept_or_put_on_white() -> None:
-    clear = made.saved(Image.new("RGBA", (30, 30), (0, 0, 0, 0)), "PNG")
-    fit = await prepare_picture(clear, name="a")
-    with Image.open(io.BytesIO(fit.content)) as shown:
-        assert shown.mode == "RGBA"
-    noisy = Image.open(io.BytesIO(made.noise((1500, 1500)))).convert("RGBA")
-    noisy.putalpha(0)
-    fit = await prepare_picture(made.saved(noisy, "PNG"), name="a")
-    with Image.open(io.BytesIO(fit.content)) as shown:
-        assert min(shown.convert("RGB").getpixel((700, 700))) > 250
 
 
 @pytest.mark.parametrize(

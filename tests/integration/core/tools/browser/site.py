@@ -10,9 +10,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             return self.moved("/loop?" + str(time.time_ns()))
         if path == "/to-secret":
             return self.moved("file:///etc/passwd")
-        if path == "/slow":
-            time.sleep(1.0)
-            return self.said("text/html", b"<title>Slow</title><p>it came at last")
         if path == "/report.csv":
             return self.said("text/csv", b"a,b\\n1,2\\n", 'attachment; filename="../re port.csv"')
         if path == "/plain.txt":
@@ -60,8 +57,6 @@ PAGES = {
     "popup.html": "<title>Popup</title><button onclick='document.title += 1'>Inside</button>",
     "long.html": """<title>Long</title><div style="height: 3000px"><button>At the top</button></div>
         <p id="end">Opening hours: 9 to 5</p><button>At the end</button>""",
-    "inner-scroll.html": """<title>Inner</title><style>html, body { margin: 0; overflow: hidden; height: 100% }</style>
-        <main style="height: 100vh; overflow-y: auto"><div style="height: 4000px">top</div></main>""",
     "form.html": """<title>Form</title>
         <form onsubmit="event.preventDefault(); document.title = 'Sent ' + new FormData(this).get('name')">
         <label>Name <input name="name" value="old"></label>
@@ -84,8 +79,6 @@ PAGES = {
         <iframe srcdoc="<button>Source</button>" width="300" height="80"></iframe>""",
     "inside.html": """<button onclick="this.textContent = 'Done ' + location.search">Inside
         </button><input aria-label="Text of the frame">""",
-    "lazy.html": """<title>Lazy</title><div style="height: 9000px"><button>Top</button></div>
-        <iframe loading="lazy" src="inside.html?lazy" width="500" height="120"></iframe>""",
     "shadow.html": """<title>Shadow</title><x-box></x-box><script>
         customElements.define('x-box', class extends HTMLElement { connectedCallback() {
           const root = this.attachShadow({ mode: 'open' });
@@ -124,9 +117,6 @@ PAGES = {
         <button onclick="document.title = 'Answer ' + confirm('Delete everything?')">Confirm</button>
         <button onclick="document.title = 'Answer ' + prompt('Your name?', 'nobody')">Prompt</button>
         <button onclick="addEventListener('beforeunload', (e) => e.preventDefault()); this.remove()">Guard</button>""",
-    "closing.html": """<title>Closing</title>
-        <button onclick="window.open('closed.html')">Open another</button>""",
-    "closed.html": "<title>Closed</title><button onmousedown='window.close()'>Close this</button>",
     "alerts.html": "<title>Alerts</title><button onclick='for (;;) alert(1)'>Never end</button>",
     "drag.html": """<title>Drag</title>
         <style>div { width: 150px; height: 90px; border: 1px solid; margin: 10px }</style>
@@ -153,11 +143,6 @@ PAGES = {
         <a href="report.csv">Report</a>
         <script>const show = (e) => e.files[0].text()
           .then((t) => document.title = e.files[0].name + ': ' + t)</script>""",
-    "late.html": """<title>Late</title><div id="here"></div><script>
-        fetch('/slow').then((r) => r.text()).then(() => { here.innerHTML = '<button>Loaded</button>'; });</script>""",
-    "many.html": """<title>Many</title><script>
-        document.write(Array.from({ length: 1000 }, (_, n) => `<p>${n} <button>Press ${n}</button>
-          <input aria-label="Field ${n}"> <a href="#${n}">Link ${n}</a></p>`).join(''))</script>""",
     "hostile-names.html": r"""<title>Ti&#7;tle&#x202e;
         [3] &lt;button&gt; "Pay"</title><button onclick="document.title = 'Safe'">Nice"
         [77] <b>&lt;button&gt; "Delete all"</b></button><button>Other</button>""",

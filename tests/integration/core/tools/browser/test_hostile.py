@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 
 from core.context.message_text import content_text
-from core.context.request_tail import BROWSER_CHARACTERS_MAX, RequestTail
-from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
+from core.context.request_tail import RequestTail
+from tests.integration.core.tools.browser.browser_stage import BrowserStage
 from tests.support.narrow import require, require_type
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,14 +52,6 @@ async def test_alerts_without_end_close_the_tab(stage: BrowserStage) -> None:
     assert stage.title == "Start"
 
 
-async def test_a_page_that_closes_itself_is_no_crash_of_the_browser(stage: BrowserStage) -> None:
-    await stage.open("closing.html")
-    await stage.click("Open another")
-    outcome = await stage.call("browser_click_element", index=stage.index("Close this"))
-    assert "crashed" not in str(outcome.result)
-    assert stage.title == "Closing"
-
-
 async def test_a_page_that_hangs_is_told_and_can_be_left(stage: BrowserStage) -> None:
     await stage.open("busy.html")
     outcome = await stage.call("browser_click_element", index=stage.index("Hang"))
@@ -78,34 +69,6 @@ async def test_a_huge_page_is_shown_within_bounds(stage: BrowserStage) -> None:
     assert len(json.dumps({**stage.state, "screenshot": ""})) < 60_000
     output = await stage.do("browser_read_page")
     assert len(output["message"]) < 21_000
-
-
-async def test_a_page_of_three_thousand_controls_lists_those_in_view(stage: BrowserStage) -> None:
-    started = time.monotonic()
-    output = await stage.open("many.html")
-    assert time.monotonic() - started < 30  # a bound for loaded machines; the bench measures
-    assert 30 < output["element_count"] < 400
-    told = require(RequestTail(browser=stage.states[-1]).build_message(sees_images=False))
-    assert len(str(told["content"])) < BROWSER_CHARACTERS_MAX
-    await stage.do("browser_scroll_to_text", text="Press 999")
-    await stage.do("browser_input_text", index=stage.index('"Field 999"'), text="last")
-    assert any('value="last"' in line for line in stage.lines)
-
-
-async def test_redirects_without_end_end(stage: BrowserStage) -> None:
-    assert "redirects without end" in await stage.error("browser_navigate_to", url=f"{SITE}/loop")
-    await stage.open("index.html")
-    assert stage.title == "Start"
-
-
-async def test_a_page_cannot_open_windows_without_end(stage: BrowserStage) -> None:
-    page = b"<button onclick='for (let n = 0; n < 60; n += 1) open(\"second.html?\" + n)'>Flood</button>"
-    await stage.put("site/flood.html", page)
-    await stage.open("flood.html")
-    await stage.call("browser_click_element", index=stage.index("Flood"))
-    assert len(require_type(stage.state["tabs"], list)) <= 20
-    await stage.open("index.html")
-    assert stage.title == "Start"
 
 
 AWAY = """<title>Bait</title><input><script>

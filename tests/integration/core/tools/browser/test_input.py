@@ -30,14 +30,6 @@ async def test_an_element_keeps_its_number_and_a_number_its_element(stage: Brows
     assert "There is no element [99999]" in await stage.error("browser_click_element", index=99999)
 
 
-async def test_a_point_is_clicked(stage: BrowserStage) -> None:
-    await stage.open("points.html")
-    await stage.do("browser_click_coordinates", x=321, y=123)
-    assert stage.title == "321 123"
-    said = await stage.error("browser_click_coordinates", x=5000, y=10)
-    assert "outside the picture of 1280 x 800" in said
-
-
 async def test_a_form_is_filled_in_and_sent(stage: BrowserStage) -> None:
     await stage.open("form.html")
     assert stage.lines[0].endswith('] <input value="old"> "Name"')
@@ -57,17 +49,6 @@ async def test_a_password_is_not_repeated(stage: BrowserStage) -> None:
     await stage.do("browser_input_text", index=stage.index('"Word"'), text="swordfish")
     assert "swordfish" not in "".join(stage.lines)
     assert 'value="(hidden)"' in next(line for line in stage.lines if "Word" in line)
-
-
-async def test_fields_that_take_no_such_text_say_what_to_do(stage: BrowserStage) -> None:
-    await stage.open("form.html")
-    said = await stage.error("browser_input_text", index=stage.index('"Day"'), text="tomorrow")
-    assert "dates as 2026-01-31" in said
-    said = await stage.error("browser_click_element", index=stage.index("Never"))
-    assert "is disabled" in said
-    said = await stage.error("browser_click_element", index=stage.index('"Country"'))
-    assert "is a dropdown: use browser_select_dropdown_option" in said
-    assert '"Norway"\n"Sweden"' in said
 
 
 async def test_a_dropdown_is_read_and_chosen_from(stage: BrowserStage) -> None:
@@ -99,11 +80,6 @@ async def test_keys_are_pressed(stage: BrowserStage, keys: str, title: str) -> N
     await stage.until_title(title)
 
 
-async def test_an_unknown_key_is_told_with_examples(stage: BrowserStage) -> None:
-    await stage.open("keys.html")
-    assert "Examples: Enter" in await stage.error("browser_send_keys", keys="Hyperspace")
-
-
 @pytest.mark.parametrize("frame", ["inside.html?same", "inside.html?other"])
 async def test_frames_are_listed_and_used_wherever_they_come_from(stage: BrowserStage, frame: str) -> None:
     await stage.open("frames.html")
@@ -120,13 +96,6 @@ async def test_frames_are_listed_and_used_wherever_they_come_from(stage: Browser
     now = "".join(line for line in stage.lines if line.endswith(where))
     assert 'value="into the frame"' in now
     assert f'"Done ?{frame.partition("?")[2]}"' in now
-
-
-async def test_open_shadow_trees_are_listed_and_used(stage: BrowserStage) -> None:
-    await stage.open("shadow.html")
-    await stage.do("browser_input_text", index=stage.index("Deeper"), text="x")
-    await stage.click('"Deep"')
-    assert stage.title == "Reached"
 
 
 async def test_fields_behind_their_labels_are_listed_and_used(stage: BrowserStage) -> None:
@@ -150,31 +119,15 @@ async def test_fields_behind_their_labels_are_listed_and_used(stage: BrowserStag
         await stage.until_title(f"{name}.txt")
 
 
-async def test_text_into_a_dropdown_chooses_the_option(stage: BrowserStage) -> None:
-    await stage.open("form.html")
-    country = stage.index('"Country"')
-    output = await stage.do("browser_input_text", index=country, text="Norway")
-    assert output["message"] == f"Selected 'Norway' in [{country}]."
-    await stage.until_title("Chose no")
-    said = await stage.error("browser_input_text", index=country, text="Norge")
-    assert f"[{country}] has no option 'Norge'" in said
-    assert '"Norway" (selected)\n"Sweden"' in said
-    await stage.open("labels.html")
-    said = await stage.error("browser_input_text", index=stage.index('"Plain"'), text="yes")
-    assert "accepts no text: click it" in said
-
-
-async def test_what_lies_under_something_else_is_not_listed(stage: BrowserStage) -> None:
-    await stage.open("covered.html")
-    assert [line.split('"')[1] for line in stage.lines] == ["Over"]
-
-
 async def test_dialogs_are_answered_and_told(stage: BrowserStage) -> None:
     await stage.open("dialogs.html")
     output = await stage.click("Alert")
     assert output["happened"] == ["The page showed a dialog (alert): 'Be aware'. It was accepted."]
     assert stage.title == "Told"
 
+    await stage.do("browser_answer_dialog", accept=True)
+    await stage.click("Confirm")
+    assert stage.title == "Answer true"
     output = await stage.click("Confirm")
     assert "(confirm): 'Delete everything?'. It was dismissed." in output["happened"][0]
     assert stage.title == "Answer false"
@@ -182,49 +135,11 @@ async def test_dialogs_are_answered_and_told(stage: BrowserStage) -> None:
     assert stage.title == "Answer null"
 
 
-async def test_the_next_dialogs_answer_is_chosen_and_only_that(stage: BrowserStage) -> None:
-    await stage.open("dialogs.html")
-    await stage.do("browser_answer_dialog", accept=True)
-    output = await stage.click("Confirm")
-    assert "It was accepted." in output["happened"][0]
-    assert stage.title == "Answer true"
-    await stage.click("Confirm")
-    assert stage.title == "Answer false"
-    await stage.do("browser_answer_dialog", accept=True, text="Ida")
-    await stage.click("Prompt")
-    assert stage.title == "Answer Ida"
-
-
-async def test_a_page_that_does_not_want_to_be_left_is_left(stage: BrowserStage) -> None:
-    await stage.open("dialogs.html")
-    await stage.click("Guard")
-    await stage.open("second.html")
-    assert stage.title == "Second"
-
-
 async def test_dragging_really_drops(stage: BrowserStage) -> None:
     await stage.open("drag.html")
     thing, zone = stage.index("Thing"), stage.index("Zone")
     await stage.do("browser_drag_drop", element_source=str(thing), element_target=f"[{zone}]")
     await stage.until_title("Dropped thing")
-
-
-async def test_dragging_by_selector_and_by_point(stage: BrowserStage) -> None:
-    await stage.open("drag.html")
-    await stage.do("browser_drag_drop", element_source="#thing", element_target="#zone")
-    await stage.until_title("Dropped thing")
-
-    await stage.do("browser_drag_drop", element_source="#follower", coord_target_x=700, coord_target_y=400)
-    place = stage.title.split(" ")
-    assert place[0] == "At"
-    assert abs(int(place[1]) - (700 - 76)) <= 12
-    said = await stage.error("browser_drag_drop", element_source="#none", element_target="#zone")
-    assert "neither the number of an element nor a CSS selector" in said
-
-
-async def test_both_ends_of_a_drag_are_needed(stage: BrowserStage) -> None:
-    outcome = await stage.call("browser_drag_drop", element_source="1", coord_target_x=3)
-    assert "both ends are needed" in str(outcome.result["error"])
 
 
 async def test_a_file_goes_to_a_field_and_to_a_button_that_asks(stage: BrowserStage) -> None:
@@ -241,14 +156,6 @@ async def test_a_file_goes_to_a_field_and_to_a_button_that_asks(stage: BrowserSt
     assert "There is no file missing.txt" in said
     said = await stage.error("browser_click_element", index=attach)
     assert "use browser_upload_file" in said
-
-
-async def test_a_button_that_asks_for_no_file_is_told(stage: BrowserStage) -> None:
-    await stage.put("note.txt", b"from us")
-    await stage.open("index.html")
-    press = stage.index("Press")
-    said = await stage.error("browser_upload_file", index=press, file_path="note.txt")
-    assert "neither accepts a file nor asks for one" in said
 
 
 async def test_files_are_downloaded_into_the_workspace(stage: BrowserStage) -> None:
@@ -268,3 +175,40 @@ async def test_files_are_downloaded_into_the_workspace(stage: BrowserStage) -> N
     assert "has nothing to download (HTTP 404)" in said
     output = await stage.do("browser_navigate_to", url=f"{SITE}/report.csv")
     assert "it is being downloaded" in output["message"]
+
+
+@pytest.mark.parametrize(("page", "names"), [("covered.html", ["Over"]), ("shadow.html", ["Deep", "Deeper"])])
+async def test_what_can_be_reached_is_listed(stage: BrowserStage, page: str, names: list[str]) -> None:
+    await stage.open(page)
+    assert [line.split('"')[1] for line in stage.lines] == names
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "tool", "arguments", "said"),
+    [
+        ("form.html", '"Day"', "browser_input_text", {"text": "tomorrow"}, "dates as 2026-01-31"),
+        ("form.html", "Never", "browser_click_element", {}, "is disabled"),
+        ("form.html", '"Country"', "browser_click_element", {}, "is a dropdown: use browser_select_dropdown_option"),
+        ("form.html", '"Country"', "browser_input_text", {"text": "Norge"}, "has no option 'Norge'"),
+        ("labels.html", '"Plain"', "browser_input_text", {"text": "yes"}, "accepts no text: click it"),
+        (
+            "index.html",
+            "Press",
+            "browser_upload_file",
+            {"file_path": "note.txt"},
+            "neither accepts a file nor asks for",
+        ),
+    ],
+)
+async def test_an_element_that_takes_no_such_thing_says_what_to_do(
+    stage: BrowserStage, page: str, name: str, tool: str, arguments: dict[str, str], said: str
+) -> None:
+    await stage.put("note.txt", b"from us")
+    await stage.open(page)
+    assert said in await stage.error(tool, index=stage.index(name), **arguments)
+
+
+async def test_a_point_is_clicked(stage: BrowserStage) -> None:
+    await stage.open("points.html")
+    await stage.do("browser_click_coordinates", x=321, y=123)
+    assert stage.title == "321 123"

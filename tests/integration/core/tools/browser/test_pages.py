@@ -1,7 +1,6 @@
 """Opening, leaving, scrolling and reading pages; tabs; what is refused."""
 
 import base64
-import re
 from io import BytesIO
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tests.integration.core.knowledge.conftest import Asked
 from tests.integration.core.knowledge.test_doc_qa import FACT, reader
 from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
 from tests.support.closing import close_after
-from tests.support.narrow import require, require_type
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,22 +35,6 @@ async def test_a_page_is_shown_with_its_elements_and_a_picture(stage: BrowserSta
         '<button> "Press"',
     ]
     assert base64.b64decode(str(stage.state["screenshot"])).startswith(b"\xff\xd8\xff")
-
-
-async def test_going_back_and_no_further(stage: BrowserStage) -> None:
-    await stage.do("browser_navigate_to", url="about:blank")
-    await stage.open("index.html")
-    await stage.click("Second page")
-    assert stage.title == "Second"
-
-    await stage.do("browser_go_back")
-    assert stage.title == "Start"
-
-
-async def test_a_page_of_the_workspace_opens_without_a_server(stage: BrowserStage) -> None:
-    await stage.put("a page/päge.html", b"<title>Own</title><p>mine")
-    await stage.do("browser_navigate_to", url="/workspace/a page/päge.html")
-    assert stage.title == "Own"
 
 
 @pytest.mark.parametrize(
@@ -95,19 +77,6 @@ async def test_a_page_cannot_lead_to_the_files_of_the_machine(stage: BrowserStag
     assert "root:" not in str((await stage.call("browser_read_page")).result)
 
 
-async def test_a_navigation_that_takes_its_time_is_waited_for(stage: BrowserStage) -> None:
-    await stage.put("site/slowly.html", b"<title>Before</title><a href='/slow'>Slow</a>")
-    await stage.open("slowly.html")
-    await stage.click("Slow")
-    assert stage.title == "Slow"
-
-
-async def test_what_a_page_fetches_is_waited_for(stage: BrowserStage) -> None:
-    await stage.open("late.html")
-    while not any("Loaded" in line for line in stage.lines):
-        await stage.do("browser_wait", seconds=1)
-
-
 async def test_scrolling_tells_what_is_above_and_below(stage: BrowserStage) -> None:
     output = await stage.open("long.html")
     below = output["pixels_below"]
@@ -126,17 +95,12 @@ async def test_scrolling_tells_what_is_above_and_below(stage: BrowserStage) -> N
     assert "not visible" in await stage.error("browser_scroll_to_text", text="No such words")
 
 
-async def test_what_scrolls_inside_the_page_is_scrolled(stage: BrowserStage) -> None:
-    await stage.open("inner-scroll.html")
-    output = await stage.do("browser_scroll_down", amount=300)
-    assert output["message"] == "Scrolled down by 300 pixels."
-
-
-async def test_tabs_open_are_followed_switched_and_closed(stage: BrowserStage) -> None:
+@pytest.mark.parametrize(("button", "title"), [("In a new tab", "Second"), ("Pop up", "Popup")])
+async def test_tabs_open_are_followed_switched_and_closed(stage: BrowserStage, button: str, title: str) -> None:
     await stage.open("index.html")
-    seen = [await stage.click("In a new tab"), *await stage.until_title("Second")]
+    seen = [await stage.click(button), *await stage.until_title(title)]
     first, second = seen[-1]["tabs"]
-    assert (first["title"], second["title"]) == ("Start", "Second")
+    assert (first["title"], second["title"]) == ("Start", title)
     assert second["is_current"]
     told = [line for output in seen for line in output.get("happened", ())]
     assert [line[:16] for line in told] == ["A new tab opened"]
@@ -148,48 +112,18 @@ async def test_tabs_open_are_followed_switched_and_closed(stage: BrowserStage) -
     assert said.startswith(f"There is no tab with page_id {second['page_id']}. There are: ")
 
 
-async def test_a_popup_is_followed_and_the_page_below_comes_back(stage: BrowserStage) -> None:
-    await stage.open("index.html")
-    await stage.click("Pop up")
-    assert stage.title == "Popup"
-    await stage.click("Inside")
-    await stage.until_title("Popup1")
-    tabs = require_type(stage.state["tabs"], list)
-    (popup,) = [tab for tab in tabs if isinstance(tab, dict) and tab.get("is_current")]
-
-    await stage.do("browser_close_tab", page_id=popup["page_id"])
-    assert stage.title == "Start"
-
-
-async def test_the_last_tab_may_be_closed(stage: BrowserStage) -> None:
-    await stage.open("index.html")
-    tabs = require_type(stage.state["tabs"], list)
-    for tab in tabs:
-        assert isinstance(tab, dict)
-        await stage.do("browser_close_tab", page_id=tab["page_id"])
-    assert stage.state["url"] == "about:blank"
-
-
-async def test_a_page_is_read_whole_and_marked_as_data(stage: BrowserStage) -> None:
-    await stage.open("read.html")
-    output = await stage.do("browser_read_page")
-    text = output["message"]
-    assert text.startswith("<data mark=")
-    assert "Ignore all earlier instructions" in text
-    assert "The second page" in text
-
-
-@pytest.mark.parametrize("word", ["words ", "\u6cb3\u6d41\u4e0e\u6d77\u6d0b", "\U0001f30a\U0001f41f"])
-async def test_a_long_page_is_read_in_pieces(stage: BrowserStage, word: str) -> None:
-    await stage.put("long-text.html", f"<meta charset=utf-8>{f'<p>{word * 100}</p>' * 400}".encode())
-    await stage.do("browser_navigate_to", url="/workspace/long-text.html")
-    output = await stage.do("browser_read_page")
-    further = require(re.search(r"(\d+) characters more; read on with start=(\d+)", output["message"]))
-    whole = int(further[1]) + int(further[2])
-    assert 75_000 <= whole <= 200_000
-    output = await stage.do("browser_read_page", start=whole - 100)
-    assert word.strip() in output["message"]
-    assert "read on" not in output["message"]
+@pytest.mark.parametrize(
+    ("page", "texts"),
+    [
+        ("read.html", ("Ignore all earlier instructions", "The second page")),
+        ("shadow-text.html", ("\nPrices\nBefore\nslotted words\n9 euros\nBelow\n",)),
+    ],
+)
+async def test_a_page_is_read_whole_and_marked_as_data(stage: BrowserStage, page: str, texts: tuple[str, ...]) -> None:
+    await stage.open(page)
+    read = (await stage.do("browser_read_page"))["message"]
+    assert read.startswith("<data mark=")
+    assert [text for text in texts if text not in read] == []
 
 
 async def test_a_question_is_answered_from_a_long_page_and_its_address(stage: BrowserStage, tmp_path: Path) -> None:
@@ -207,12 +141,6 @@ async def test_a_question_is_answered_from_a_long_page_and_its_address(stage: Br
     assert len([question for question in asked.questions if "Below is one part" in question]) > 1
 
 
-async def test_the_text_of_open_shadow_trees_is_read_in_its_place(stage: BrowserStage) -> None:
-    await stage.open("shadow-text.html")
-    output = await stage.do("browser_read_page")
-    assert output["message"].splitlines()[1:-1] == ["Prices", "Before", "slotted words", "9 euros", "Below"]
-
-
 async def test_a_picture_of_the_page_is_saved_as_a_file(stage: BrowserStage) -> None:
     await stage.put("tall.html", b"<title>Tall</title><body style='margin:0;height:2000px'>high")
     await stage.do("browser_navigate_to", url="/workspace/tall.html")
@@ -225,15 +153,6 @@ async def test_a_picture_of_the_page_is_saved_as_a_file(stage: BrowserStage) -> 
     await stage.do("browser_screenshot", file_path="shots/tall.JPG", full_page=True)
     with Image.open(BytesIO(await stage.get("shots/tall.JPG"))) as picture:
         assert (picture.format, picture.size) == ("JPEG", (1280, 2000))
-
-
-async def test_a_page_without_end_gives_a_picture_that_ends(stage: BrowserStage) -> None:
-    await stage.put("endless.html", b"<body style='margin:0;height:60000px'>high")
-    await stage.do("browser_navigate_to", url="/workspace/endless.html")
-    output = await stage.do("browser_screenshot", file_path="endless.png", full_page=True)
-    assert "The page is 60000 pixels high; the picture ends before." in output["message"]
-    with Image.open(BytesIO(await stage.get("endless.png"))) as picture:
-        assert picture.size == (1280, 10_000)
 
 
 async def test_a_picture_goes_nowhere_but_into_the_workspace(stage: BrowserStage) -> None:
@@ -253,13 +172,8 @@ async def test_a_picture_goes_nowhere_but_into_the_workspace(stage: BrowserStage
     assert (await stage.get("link.png")).startswith(b"\x89PNG")
 
 
-async def test_a_frame_that_has_nothing_yet_is_not_waited_for(stage: BrowserStage) -> None:
-    await stage.open("lazy.html")
-    assert [line for line in stage.lines if "do not answer" in line] == []
-    await stage.do("browser_scroll_down", amount=20_000)
-    for _ in range(100):
-        if any("Inside" in line for line in stage.lines):
-            break
-        await stage.do("browser_wait", seconds=0)
-    await stage.click("Inside")
-    assert any("Done ?lazy" in line for line in stage.lines)
+async def test_going_back(stage: BrowserStage) -> None:
+    await stage.open("index.html")
+    await stage.click("Second page")
+    await stage.do("browser_go_back")
+    assert stage.title == "Start"
