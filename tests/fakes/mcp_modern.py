@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from typing import Any
 
 import mcp.types as types
 from mcp.server.mcpserver import Context, MCPServer
@@ -60,22 +59,6 @@ def files() -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.AudioContent(data=sound, mime_type="audio/wav"), types.EmbeddedResource(resource=blob)],
         structured_content={"parts": [{"data": sound}]},
-    )
-
-
-@server.tool(structured_output=False)
-def long(characters: int) -> types.CallToolResult:
-    """A long text, as text and as structured content."""
-    text = "x\n" * (characters // 2)
-    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content={"content": text})
-
-
-@server.tool(structured_output=False)
-def wide() -> Any:
-    """A long text in several fields, as text and as structured content."""
-    structure = {"a": "x" * 40_000, "b": 1}
-    return types.CallToolResult(
-        content=[types.TextContent(text='{"b": 1, "a": "' + "x" * 40_000 + '"}')], structured_content=structure
     )
 
 

@@ -3,11 +3,9 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 import pytest
 
-from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from sandbox.unsafe_process import UnsafeProcessProvider
@@ -50,29 +48,6 @@ async def test_a_server_outlives_the_run_that_started_it(world: World, provider:
     run = await world.read_run(run_id)
     reader = await provider.open(run.thread_id, fence=0)
     assert (await reader.shell.check("server")).exit_code is None
-
-
-async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
-    world: World, provider: UnsafeProcessProvider
-) -> None:
-    world.model.turns = [shell("exec sleep 1000", "server"), shell("touch begun; exec sleep 1001", "long", 600)]
-    run_id = await world.say("go")
-    run = await world.read_run(run_id)
-
-    async def has_begun() -> None:
-        while True:
-            with suppress(Exception):
-                if await (await provider.open(run.thread_id, fence=0)).files.list("begun"):
-                    return
-            await asyncio.sleep(0.02)
-
-    await world.lose_worker(run_id, has_begun)
-    reader = await provider.open(run.thread_id, fence=0)
-    world.model.turns = [shell("true", "main", 20), text("done")]
-    await execute(run_id, world.deps)
-    assert (await reader.shell.check("server")).exit_code is None
-    assert (await reader.shell.check("long")).exit_code in (130, 137)
-    assert "The run was interrupted while this ran" in tails(world)[-2]
 
 
 async def test_a_message_ends_the_wait_for_a_command_and_is_read_next(

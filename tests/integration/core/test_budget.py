@@ -1,14 +1,12 @@
 """Limits on what model calls may cost: checked before each call, told in one sentence with the figures."""
 
 from dataclasses import replace
-from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
 from core.context.untrusted_text import unwrap_message
-from core.domain.budget import Budget, Limit, Price, Spending, Spent, find_exhausted, price_usage, utc_day
-from core.domain.threads import APP_PREFIX, Person, Usage
-from core.run.agent_config import describe_budget_left
+from core.domain.budget import Budget, Limit, Price, Spending, Spent, find_exhausted, price_usage
+from core.domain.threads import Usage
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
@@ -76,19 +74,6 @@ def test_a_limit_counts_what_it_is_for(budget: Budget, spending: Spending, part:
     assert part in sentence
 
 
-def test_a_model_is_told_of_its_budget_in_tenths() -> None:
-    told = [describe_budget_left(2.0, cents / 100) for cents in range(250)]
-    assert len(set(told)) == 11
-    assert told[0] == "The run may cost 2.00 US dollars. All of it is left."
-    assert told[100].endswith("At most 50% of it is left.")
-    assert told[-1].endswith("At most 0% of it is left.")
-
-
-def test_the_day_begins_at_midnight_utc() -> None:
-    late = datetime(2026, 3, 2, 1, 30, tzinfo=timezone(timedelta(hours=2)))
-    assert utc_day(late) == date(2026, 3, 1)
-
-
 PRICE = Price(input_per_million_usd=2.0, cached_per_million_usd=1.0, output_per_million_usd=10.0)
 READ = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000)
 
@@ -139,19 +124,3 @@ async def test_the_day_of_a_person_counts_over_runs_and_asks_no_model(world: Wor
     last = await world.read_end(run_id)
     assert not last.can_continue
     assert last.message.endswith("Nothing was done in this run.")
-
-
-async def test_the_day_of_an_app_is_its_own_and_no_persons(world: World) -> None:
-    world.with_deps(budget=Budget(person=Limit(tokens=1_000), app=Limit(tokens=15)))
-    world.model.turns = [text("one"), text("two"), text("three")]
-    app, other = (Person(person_id=f"{APP_PREFIX}A{n}", name="Alerts") for n in (1, 2))
-    world.author, person = app, world.author
-    await world.run("go")
-    last = await world.read_end(await world.run("again"))
-    assert last.message.startswith("Today's budget of the app that asked is used up: ")
-    assert "`THREADHAND_BUDGET_APP_DAY_TOKENS`" in last.message
-    assert len(world.model.requests) == 1
-    for author in (other, person):
-        world.author = author
-        await world.run("go")
-    assert len(world.model.requests) == 3

@@ -1,21 +1,26 @@
 """How a run holds its conversation: within the window, after a refusal, over runs, and beside other people's talk."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
+from core.context.background_messages import BackgroundMessageReader
 from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
-from core.domain.errors import ContextOverflow
+from core.domain.errors import ContextOverflow, SurfaceRateLimited
 from core.domain.events import ChecklistChanged, RunFailed
-from core.domain.threads import Address, ChatMessage, ChatPage, Person
+from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
+from core.llm.retry import stream_with_retries
 from core.prompt.system_prompt import RunPrompt
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
-from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
 from tests.fakes.streamed_model import calls, text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import ALICE, World
 from tests.support.conversations import words
+from tests.support.narrow import require
 
 
 def policy(room: int, **changes: Any) -> ContextPolicy:
@@ -62,6 +67,13 @@ async def test_a_third_refusal_ends_the_run_with_one_sentence(world: World) -> N
     (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
     assert "test refuses the conversation as too long" in failed.public_message
     assert len(world.model.requests) == 5
+
+
+async def test_a_refused_conversation_is_shortened_before_a_fallback_is_asked(world: World) -> None:
+    world.model.turns = [echo(5000), [ContextOverflow("The conversation is too long.")], text("done")]
+    world.with_deps(ask_model=partial(stream_with_retries, world.model, fallbacks=("other",)))
+    assert await world.replies(await world.run("go")) == ["done"]
+    assert [one.model for one in world.model.requests] == ["test"] * 3
 
 
 async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world: World) -> None:
@@ -123,16 +135,36 @@ async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: Wor
     assert "[x] a" in summary
 
 
+async def test_the_checklist_follows_commands_that_change_todo_md(world: World) -> None:
+    """As models tick items with `sed`. Commands beside it cost no further event."""
+
+    async def tick(terminal: Terminal) -> int:
+        terminal.files["todo.md"] = terminal.files["todo.md"].replace(b"[ ] a", b"[x] a")
+        return 1
+
+    tools = {name: all_tools()[name] for name in ("create_file", "execute_command", "complete")}
+    sandboxes = MemorySandboxes({"sed": tick, "echo beside": printing("beside")})
+    world.with_deps(toolbox=ToolSet(tools), sandboxes=sandboxes)
+    made = json.dumps({"file_path": "todo.md", "file_contents": "# Trip\n- [ ] a\n- [ ] b\n"})
+    commands = [("execute_command", json.dumps({"command": one})) for one in ("echo beside", "sed", "echo beside")]
+    world.model.turns = [calls(("create_file", made)), *(calls(one) for one in commands), text("ok")]
+    told = [one for one in await world.events(await world.run("go")) if isinstance(one, ChecklistChanged)]
+    assert [[item.state for item in one.items] for one in told] == [["active", "pending"], ["done", "active"]]
+
+
 class Chat:
     """A `ChatHistory` with given messages."""
 
-    def __init__(self, *said: ChatMessage, error: Exception | None = None) -> None:
+    def __init__(self, *said: ChatMessage, error: Exception | None = None, page: ChatPage | None = None) -> None:
         self.said = said
         self.error = error
+        self.page = page
 
     async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         if self.error is not None:
             raise self.error
+        if self.page is not None:
+            return self.page
         found = [one for one in self.said if one.sent_at < before]
         new = tuple(one for one in found if after is None or one.sent_at > after)
         return ChatPage(messages=new[-limit:], omitted=max(0, len(new) - limit))
@@ -149,6 +181,32 @@ class Chat:
 
 def heard(words_said: str, moment: datetime, ref: str) -> ChatMessage:
     return ChatMessage(author=Person(person_id="U2", name="bob"), text=words_said, sent_at=moment, message_ref=ref)
+
+
+async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
+    noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
+    stored = [heard(f"event {n}", noon + timedelta(minutes=n), f"r{n}") for n in range(3)]
+
+    async def read_unread(before: datetime) -> Sequence[ChatMessage]:
+        return [one for one in stored if one.sent_at < before]
+
+    request = ThreadInput(
+        input_id="i",
+        thread_id="t",
+        kind="message",
+        author=ALICE,
+        text="so?",
+        files=(),
+        message_ref="r9",
+        sent_at=noon + timedelta(minutes=9),
+    )
+    address = Address(platform="api", workspace_id="", channel_id="", thread_key="t")
+    limited = Chat(error=SurfaceRateLimited("later", retry_after_seconds=60))
+    part = Chat(page=ChatPage(messages=tuple(stored[:1]), omitted=7, is_partial=True))
+    for chat, omitted, note in ((limited, 0, "could not be read just now"), (part, 5, "only a part")):
+        found = require(await BackgroundMessageReader({"api": chat}, read_unread).read(address, [request]))
+        assert [one.message_ref for one in found.page.messages] == ["r0", "r1", "r2"]
+        assert (found.page.omitted, note in found.note) == (omitted, True)
 
 
 async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> None:

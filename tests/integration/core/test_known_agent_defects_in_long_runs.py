@@ -6,12 +6,9 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 from core.domain.budget import Budget, Limit
-from core.domain.errors import ModelUnavailable
-from core.domain.json import JsonObject
 from core.domain.threads import IncomingFile
 from core.loop.run_context import LoopPolicy
-from core.ports import ModelDelta, ModelRequest, Sandbox
-from core.run.event_replay import follow_events
+from core.ports import ModelDelta, Sandbox
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
@@ -28,33 +25,6 @@ async def long_run(world: World) -> str:
     return await world.run("go")
 
 
-def unanswered(request: ModelRequest) -> list[object]:
-    """Calls without a result right behind them, and results without their call."""
-    waiting: list[object] = []
-    strays: list[object] = []
-    for message in request.messages:
-        if message["role"] != "tool":
-            strays += waiting
-            waiting = [one["id"] for one in _calls(message)]
-        elif message["tool_call_id"] in waiting:
-            waiting.remove(message["tool_call_id"])
-        else:
-            strays.append(message["tool_call_id"])
-    return strays + waiting
-
-
-def _calls(message: JsonObject) -> list[JsonObject]:
-    return list(message.get("tool_calls") or [])
-
-
-async def test_in_a_long_run_every_request_is_one_that_a_provider_takes(world: World) -> None:
-    """Dropping the oldest of a hundred messages leaves results without their calls."""
-    await long_run(world)
-    assert len(world.model.requests) == TURNS + 1
-    assert max(len(one.messages) for one in world.model.requests) > 100
-    assert [unanswered(one) for one in world.model.requests] == [[]] * (TURNS + 1)
-
-
 async def test_no_turn_adds_words_that_nobody_said(world: World) -> None:
     """A standing "what next?" after each step is a third of the history, paid for in each call."""
     await long_run(world)
@@ -64,43 +34,12 @@ async def test_no_turn_adds_words_that_nobody_said(world: World) -> None:
         assert [one["role"] for one in added] == ["assistant", "tool"]
 
 
-async def test_who_comes_late_to_a_long_run_gets_its_beginning(world: World) -> None:
-    run_id = await long_run(world)
-    stored = await world.deps.stores.conversations.events(run_id)
-    assert len(stored) > 400
-    read = [
-        event
-        async for group in follow_events(
-            run_id, None, conversations=world.deps.stores.conversations, bus=world.deps.messaging.bus
-        )
-        for event in group
-    ]
-    assert read == list(stored)
-
-
-async def test_a_plain_answer_ends_the_run_and_asks_no_more(world: World) -> None:
-    world.model.turns = [text("Hello."), text("Is there anything else?")]
-    run_id = await world.run("hi")
-    assert len(world.model.requests) == 1
-    run = await world.read_run(run_id)
-    assert (run.status, run.finish_reason) == ("completed", "stop")
-
-
 async def test_each_run_has_all_its_turns(world: World) -> None:
     """A count that is not set back leaves later runs with fewer and fewer steps."""
     world.with_deps(policy=LoopPolicy(turns_max=2))
     for number in range(3):
         world.model.turns = [calls(("echo", json.dumps({"text": str(number)}))), text("done")]
         assert (await world.read_end(await world.run("go"))).finish_reason == "stop"
-
-
-async def test_a_run_that_a_model_kept_waiting_says_so_and_not_that_all_is_done(world: World) -> None:
-    world.model.turns = [[ModelUnavailable("The model does not answer.")] for _ in range(9)]
-    run_id = await world.run("go")
-    assert len(world.model.requests) < 9
-    run = await world.read_run(run_id)
-    assert run.status == "failed"
-    assert run.error == "The model does not answer."
 
 
 async def test_what_earlier_runs_used_leaves_later_ones_their_whole_budget(world: World) -> None:

@@ -3,8 +3,10 @@
 import asyncio
 
 from core.loop.run_context import LoopPolicy
+from core.ports import TextDelta, ToolCallDelta
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import World
+from tests.support.waiting import until
 
 
 async def test_a_stop_ends_a_running_tool(world: World) -> None:
@@ -19,6 +21,20 @@ async def test_a_stop_ends_a_running_tool(world: World) -> None:
     history = await world.history(run_id)
     assert [message.type for message in history] == ["user", "assistant", "tool"]
     assert "Stopped by a person" in str(history[-1].content)
+
+
+async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World) -> None:
+    never = asyncio.Event()
+    world.model.turns = [[TextDelta(text="I think"), ToolCallDelta(index=0, name="echo", arguments='{"te'), never]]
+    run_id, running = await world.begin("go")
+    await until(lambda: world.model.requests)
+    await asyncio.sleep(0.05)
+    await world.stop(run_id)
+    await running
+    history = await world.history(run_id)
+    assert [message.type for message in history] == ["user", "assistant"]
+    assert history[-1].content["content"] == "I think"
+    assert not history[-1].content.get("tool_calls")
 
 
 async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again(world: World) -> None:

@@ -87,18 +87,6 @@ async def _end(stores: Stores, lease: Lease, n: int) -> RunEvent:
     return last
 
 
-async def test_live_events_follow_the_stored_ones_and_repeat_none(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    await _store(stores, lease, _stored(lease, 1), _stored(lease, 2))
-    reader = Reader(stores, bus, lease.run_id, None)
-    await reader.got("1-1", "1-2")
-    await bus.publish([_stored(lease, 2), _chunk(lease, 3), _chunk(lease, 4)])
-    await reader.got("1-1", "1-2", "1-3", "1-4")
-    await bus.publish([await _end(stores, lease, 5)])
-
-    assert await reader.ended() == ["1-1", "1-2", "1-3", "1-4", "1-5"]
-
-
 async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     reader = Reader(stores, bus, lease.run_id, None)

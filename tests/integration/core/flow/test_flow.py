@@ -88,17 +88,6 @@ async def test_a_step_that_fails_is_tried_three_times_with_the_reason_and_then_a
     assert world.model.turns == []
 
 
-async def test_a_step_that_fails_stops_the_steps_after_it(flow_world: World) -> None:
-    world = flow_world
-    failure = calls(("complete", json.dumps({"text": "BLOCKED: the file is empty"})))
-    world.model.turns = [planned("Read it", "Sum it up"), *([failure] * 3)]
-    run_id = await world.run("go")
-    steps = (await plan_of(world, run_id)).steps
-    assert [step.status for step in steps] == ["blocked", "not_started"]
-    assert steps[0].notes == "the file is empty"
-    assert len(world.model.requests) == 4
-
-
 async def test_a_step_without_end_is_tried_again_and_then_asked_about(flow_world: World) -> None:
     """Others try a step that raises for ever: 291 calls in three seconds."""
     world = flow_world

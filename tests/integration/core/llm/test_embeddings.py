@@ -1,58 +1,19 @@
 """Vectors from a local endpoint that speaks OpenAI's embeddings: asked straight, and through litellm."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
-from core.llm.litellm_client import LiteLLMClient
-from core.llm.openai_client import OpenAIEmbeddingClient
-from tests.fakes.embeddings import EmbeddingsFake, embeddings_fake
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
-
-MODEL = "openai/text-embedding-3-small"
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[EmbeddingsFake, None]:
-    async with embeddings_fake() as served:
-        yield served
-
-
-Source = OpenAIEmbeddingClient | LiteLLMClient
 Told = list[tuple[str, Usage]]
 
 
 def nobody(_model: str, _usage: Usage) -> None: ...
-
-
-@pytest.fixture(params=["direct", "litellm"])
-async def source(request: pytest.FixtureRequest, fake: EmbeddingsFake) -> AsyncGenerator[Source, None]:
-    made: Source = (
-        OpenAIEmbeddingClient(fake.base_url, fake.key, model_prefix="openai/")
-        if request.param == "direct"
-        else LiteLLMClient(api_key=fake.key, base_url=fake.base_url)
-    )
-    yield made
-    await made.close()
-
-
-@pytest.mark.parametrize(
-    ("status", "error"), [(401, ModelRejected), (404, ModelRejected), (429, ModelUnavailable), (503, ModelUnavailable)]
-)
-async def test_a_refusal_is_told_in_our_words(
-    source: Source, fake: EmbeddingsFake, status: int, error: type[ModelError]
-) -> None:
-    fake.fault, fake.status, fake.message = "status", status, f"not with {fake.key}"
-    with pytest.raises(error) as raised:
-        await ModelEmbedder(source, MODEL).embed(["one"], spent=nobody)
-
-    assert str(status) in raised.value.detail
-    assert fake.key not in raised.value.detail
 
 
 class Saying:

@@ -1,13 +1,6 @@
 """Resources and prompts of servers, which models use through tools of ours."""
 
-import pytest
-
 from tests.support.mcp_servers import Guest, MakeGuest, stdio
-
-
-@pytest.fixture(params=["auto", "legacy"])
-async def modern(request: pytest.FixtureRequest, guest_of: MakeGuest) -> Guest:
-    return await guest_of(stdio(program="mcp_modern.py", protocol=request.param)).ready()
 
 
 async def test_resources_are_listed_searched_and_read(modern: Guest) -> None:
@@ -40,9 +33,3 @@ async def test_reading_needs_no_approval_unless_the_settings_say_so(guest_of: Ma
     guest = guest_of(stdio(program="mcp_modern.py", needs_approval=["read_*"], enabled_tools=["*_resource"]))
     assert await guest.look() == ["mcp_fake_read_resource"]
     assert guest.servers.needs_approval("mcp_fake_read_resource")
-
-
-async def test_a_tool_of_the_server_comes_before_ours_of_the_same_name(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio(program="mcp_library.py", arguments=("lend", "read_resource")))
-    assert "mcp_fake_list_resources" in await guest.look()
-    assert await guest.output("read_resource") == "read_resource of the server"

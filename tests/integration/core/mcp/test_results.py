@@ -19,11 +19,6 @@ from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest, context_in, http_fake, stdio
 
 
-@pytest.fixture(params=["auto", "legacy"])
-async def modern(request: pytest.FixtureRequest, guest_of: MakeGuest) -> Guest:
-    return await guest_of(stdio(program="mcp_modern.py", protocol=request.param)).ready()
-
-
 async def call(guest: Guest, tool: str, context: ToolContext, **arguments: JsonValue) -> CallOutcome:
     name = f"mcp_fake_{tool}"
     prepared = prepare_call(name, arguments, guest.toolbox)

@@ -8,15 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from yarl import URL
 
 from core.domain.call_consent import STAYS
 from core.domain.errors import ConfigurationError
-from core.domain.events import ActivityChanged
 from core.mcp.own_server import OpenContext, serve_http
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox, ShellSession
@@ -144,34 +140,6 @@ async def test_each_session_over_http_has_a_context_of_its_own_and_closes_it(gue
         newer = [await guest_of(over_http(url)).ready() for _ in range(2)]
         assert [await guest.output("mcp_own_one") for guest in newer] == ["session 3"] * 2
     assert sorted(closed) == opened
-
-
-@pytest.mark.parametrize("protocol", ["auto", "legacy"])
-async def test_progress_is_reported_with_the_activity_and_the_time(
-    protocol: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("core.mcp.own_server.PROGRESS_SECONDS", 0.05)
-    seen: list[tuple[float, str | None]] = []
-    is_enough = asyncio.Event()
-
-    async def note(progress: float, _total: float | None, message: str | None) -> None:
-        seen.append((progress, message))
-        if len(seen) >= 3:
-            is_enough.set()
-
-    async def work(_params: Nothing, context: ToolContext) -> str:
-        context.emit(ActivityChanged(text="Starting a sandbox"))
-        await is_enough.wait()
-        return "done"
-
-    async with served(one_tool(work)) as url:
-        headers = {"Authorization": "Bearer s3cret"}
-        async with httpx2.AsyncClient(headers=headers) as http:
-            transport = streamable_http_client(url, http_client=http)
-            async with asyncio.timeout(30), Client(transport, mode=protocol) as client:
-                await client.call_tool("one", {}, progress_callback=note)
-    assert seen[0][1] == "Starting a sandbox"
-    assert [one for one, _ in seen] == sorted({one for one, _ in seen})
 
 
 async def test_a_cancelled_command_is_killed(guest_of: MakeGuest) -> None:

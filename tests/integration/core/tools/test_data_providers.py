@@ -17,7 +17,7 @@ from core.web_access.providers import Provider, RapidApi, load_provider_endpoint
 from core.web_access.services import WebServices
 from tests.fakes.rapidapi import KEY, RAPIDAPI
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.fakes.web_service import Answer, FakeWebService, endless, fake_web_service, refusal, says, silent
+from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal
 from tests.support.narrow import require_type
 
 NAMES = get_args(Provider)
@@ -107,11 +107,7 @@ async def test_what_does_not_exist_there_is_told_before_anything_is_asked(
     [
         (refusal(403, {"message": "You are not subscribed to this API."}), "subscribed to at RapidAPI"),
         (refusal(402), "used up"),
-        (refusal(429, {"message": "quota"}, Retry_After="60"), "in 60 s"),
         (refusal(404, {"message": "no such person"}), "no such person"),
-        (silent, "did not answer"),
-        (says(b"<html>"), "cannot be read"),
-        (endless, "Ask for less"),
     ],
 )
 async def test_errors_say_what_to_do(gateway: FakeWebService, answer: Answer, said: str) -> None:

@@ -121,13 +121,10 @@ async def test_firecrawl_is_not_sent_into_closed_places(firecrawl: FakeWebServic
     ("answer", "said"),
     [
         (refusal(401, {"success": False, "error": "Unauthorized"}), "does not accept the key"),
-        (refusal(402, {"success": False, "error": "Payment Required"}), "used up"),
-        (refusal(429, {"success": False}, Retry_After="30"), "in 30 s"),
         (refusal(408, {"success": False, "error": "Request timed out"}), "timed out"),
         (says(b'{"success": false, "error": "blocked"}'), "could not be read"),
         (says(b'{"success": true, "data": {"markdown": ""}}'), "could not be read"),
         (says(b'{"success": true, "data": []}'), "form that is not known"),
-        (says(b"<html>"), "cannot be read"),
     ],
 )
 async def test_errors_of_firecrawl_say_what_to_do(

@@ -7,15 +7,6 @@ from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStag
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_click_presses_and_names_the_element_to_people(stage: BrowserStage) -> None:
-    await stage.open("index.html")
-    number = stage.index("Press")
-    output = await stage.do("browser_click_element", index=number)
-    assert output["message"] == f"Clicked [{number}]."
-    assert stage.title == "Pressed"
-    assert stage.told[-1] == f"Clicking [{number}] Press"
-
-
 async def test_an_element_keeps_its_number_and_a_number_its_element(stage: BrowserStage) -> None:
     await stage.open("index.html")
     before = list(stage.lines)
