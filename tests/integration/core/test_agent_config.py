@@ -1,5 +1,6 @@
-"""A run is equipped as its agent has it: model, dialect, tools, tool servers, knowledge."""
+"""Which agent a run has, and that it is equipped as its agent has it: tools, tool servers, knowledge."""
 
+import errno
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,11 @@ import pytest
 
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.events import ErrorRaised
+from core.knowledge import agent_file_sync
 from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
+from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import Tool, ToolSet
 from storage.sql.stores.knowledge import SqlKnowledge
@@ -29,12 +32,13 @@ class Bench:
     world: World
     folder: Path
     knowledge_base: KnowledgeBase
+    by_channel: dict[str, str]
     asked_for: list[frozenset[str] | None] = field(default_factory=list[frozenset[str] | None])
 
-    def own(self, more: str) -> None:
-        made = self.folder / ".own"
+    def own(self, more: str, agent_id: str = OWN) -> None:
+        made = self.folder / f".{agent_id}"
         made.write_text(f"name: Own\ndescription: Ours.\n{more}")
-        made.rename(self.folder / "own.yaml")
+        made.rename(self.folder / f"{agent_id}.yaml")
 
     async def run(self, words: str = "hello") -> Any:
         """What the model is asked."""
@@ -55,10 +59,11 @@ class Bench:
 async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     folder = tmp_path / "agents"
     folder.mkdir()
-    roster = load_roster(world.database, folder, servers=frozenset({"tickets"}))
+    by_channel: dict[str, str] = {}
+    roster = load_roster(world.database, folder, servers=frozenset({"tickets"}), by_channel=by_channel)
     knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
     knowledge = KnowledgeFileSync(roster.files, knowledge_base)
-    bench = Bench(world, folder, knowledge_base)
+    bench = Bench(world, folder, knowledge_base, by_channel)
     own = {name: all_tools()[name] for name in ("search_knowledge",)}
     world.with_deps(
         roster=roster,
@@ -82,6 +87,30 @@ def told(bench: Bench) -> str:
 
 def system(request: Any) -> str:
     return str(request.messages[0]["content"])
+
+
+async def test_a_message_goes_before_a_thread_before_a_channel_before_the_default(bench: Bench) -> None:
+    world, versions = bench.world, bench.world.deps.agents.roster.versions
+
+    async def heard(**more: str) -> str:
+        world.model.turns.append(text("ok"))
+        await execute(await world.say("hello", **more), world.deps)
+        return system(world.model.requests[-1])
+
+    for agent_id in ("alpha", "beta", "gamma"):
+        bench.own(f"prompt: I am {agent_id}.\n", agent_id)
+    assert "# Your role here" not in await heard()
+    bench.by_channel[world.address.channel_id] = "alpha"
+    assert "# Your role here\n\nI am alpha." in await heard()
+    await versions.choose_agent(world.address, "beta")
+    assert "I am beta." in await heard()
+    assert "I am gamma." in await heard(agent_id="gamma")
+    assert "I am beta." in await heard()
+
+    (bench.folder / "beta.yaml").unlink()
+    run_id = await world.run("hello")
+    assert str((await world.read_run(run_id)).error).startswith("The agent beta is not here any more.")
+    assert (await world.history(run_id))[-1].type == "user"
 
 
 async def test_people_and_the_model_are_told_which_tool_server_is_missing(bench: Bench) -> None:
@@ -165,4 +194,22 @@ async def test_knowledge_that_leads_out_or_cannot_be_read_is_left_out(bench: Ben
     bench.own("knowledge: [link.txt, broken.pdf, gone.txt, good.txt]\n")
     await bench.run("What is the sky and the password?")
     assert "The sky is blue." in told(bench)
+    assert await bench.known() == {"good.txt"}
+
+
+async def test_knowledge_that_cannot_be_read_for_the_moment_is_read_for_the_next_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bench.folder / "good.txt").write_text("The sky is blue.")
+    bench.own("knowledge: [good.txt]\n")
+
+    async def no_descriptor(_path: Path) -> AsyncIterator[bytes]:
+        raise OSError(errno.EMFILE, "too many open files")
+        yield b""
+
+    with monkeypatch.context() as now:
+        now.setattr(agent_file_sync, "_read_chunks", no_descriptor)
+        await bench.run("What is the sky?")
+    assert await bench.known() == set()
+    await bench.run("What is the sky?")
     assert await bench.known() == {"good.txt"}

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from sqlalchemy import select
@@ -12,6 +13,7 @@ from core.domain.threads import Usage
 from core.llm.retry import stream_with_retries
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, TextDelta
 from storage.sql.tables import usages
+from tests.fakes.streamed_model import text
 from tests.integration.core.conftest import World
 
 
@@ -24,6 +26,12 @@ async def test_a_provider_that_tells_nothing_is_estimated(world: World) -> None:
     usage = await used(world, await world.run("go"))
     assert 80 <= usage.output_tokens <= 200
     assert usage.input_tokens > 0
+
+
+async def test_a_stream_that_dies_is_charged_beside_the_one_after_it(world: World) -> None:
+    world.model.turns = [[TextDelta(text="word " * 100), ModelUnavailable("away")], text("done")]
+    world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
+    assert (await used(world, await world.run("go"))).output_tokens >= 85
 
 
 @dataclass

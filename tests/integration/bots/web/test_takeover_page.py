@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.core.tools.browser.test_lifecycle import CHROMIUMS
+from tests.integration.core.tools.browser.test_hostile import CHROMIUMS
 from tests.support.page_browser import IN_SHARED_BROWSER, PHONE
 from tests.support.page_browser import shared_browser as shared_browser
 from tests.support.sandboxes import local_jails, run

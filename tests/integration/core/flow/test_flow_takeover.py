@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,16 @@ from core.domain.plans import Plans
 from core.domain.threads import Lease
 from core.ports import ModelDelta, ModelRequest
 from core.run.execute import execute
+from core.run.run_end import WORKER_DEATHS_MAX
 from core.stores import JournalEntry, RunEnd, RunResult
 from storage.sql.stores.agents import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import VanishingClaims, World, replace_dependencies
-from tests.integration.core.flow.conftest import plan_of, planned, said
+from tests.integration.core.flow.conftest import AGENTS, plan_of, planned, said, shown
+from tests.integration.core.test_poison_runs import DEADLY
+from tests.support.narrow import require
 
 LINK = "https://example.com/two.csv"
 TURNS = 5
@@ -134,3 +138,58 @@ async def is_whole(world: World, run_id: str) -> None:
     asked = [str(call["id"]) for one in history for call in json.loads(json.dumps(one.content.get("tool_calls") or []))]
     answered = [str(one.content["tool_call_id"]) for one in history if "tool_call_id" in one.content]
     assert asked == answered
+
+
+async def died(world: World, times: int) -> str:
+    """A run over whose first step so many workers have died."""
+    deadly = calls(("wait", json.dumps({"text": DEADLY})))
+    world.model.turns = [planned("[research] One", "[research] Two"), *[deadly] * times]
+    run_id = await world.say("go")
+    for number in range(times):
+        world.bench.has_started(DEADLY).clear()
+        await world.lose_worker(run_id, lambda: world.bench.until_started(DEADLY), name=f"w{number}")
+    assert (await plan_of(world, run_id)).steps[0].status == "in_progress"
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("deaths", "notes"),
+    [(WORKER_DEATHS_MAX + 1, "the run broke off here"), (1, "stopped")],
+    ids=["given up", "stopped"],
+)
+async def test_a_run_that_nobody_goes_on_with_leaves_no_step_under_way(
+    flow_world: World, deaths: int, notes: str
+) -> None:
+    run_id = await died(flow_world, deaths)
+    if notes == "stopped":
+        await flow_world.stop(run_id)
+    await execute(run_id, flow_world.deps)
+    first, second = (await plan_of(flow_world, run_id)).steps
+    assert (first.status, first.notes, second.status) == ("blocked", notes, "not_started")
+    assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
+
+
+async def test_the_plan_of_another_run_stays_as_it_is(flow_world: World) -> None:
+    run_id = await died(flow_world, WORKER_DEATHS_MAX + 1)
+    thread_id = (await flow_world.read_run(run_id)).thread_id
+    await require(flow_world.deps.stores.plans).change(
+        thread_id, lambda plans: tuple(replace(plan, run_id="another") for plan in plans)
+    )
+    await execute(run_id, flow_world.deps)
+    assert (await plan_of(flow_world, run_id)).steps[0].status == "in_progress"
+
+
+async def test_a_team_goes_on_as_it_began_after_a_takeover(flow_world: World, tmp_path: Path) -> None:
+    world, folder = flow_world, tmp_path / "agents"
+    world.model.turns = [planned("[research] One", "[data-analysis] Two"), calls(("wait", '{"text": "first"}'))]
+    run_id = await world.say("do one and two")
+    await world.lose_worker(run_id, lambda: world.bench.until_started("first"))
+    changed = AGENTS["data-analysis"].replace("You count", "You guess").replace("counter", "other")
+    (folder / "data-analysis.yaml").write_text(changed)
+    (folder / "research.yaml").unlink()
+    world.model.turns = [text("one"), text("two"), text("one and two")]
+    await execute(run_id, world.deps)
+    assert await said(world, run_id) == "one and two"
+    later = world.model.requests[-3:]
+    assert [one.model for one in later] == ["test", "openai/counter", "test"]
+    assert "You count" in str(later[1].messages[0]["content"])

@@ -22,6 +22,16 @@ async def blocked(world: World, *steps: str) -> str:
     return await world.run("go in")
 
 
+async def test_trying_again_starts_the_count_anew(flow_world: World) -> None:
+    world = flow_world
+    await blocked(world, "Open", "Enter")
+    world.model.turns = [text("BLOCKED: jammed"), text("open"), text("inside"), text("I am in.")]
+    run_id = await world.run("Try it again")
+    assert "This is try 2. The one before it ended so: jammed" in asked(world, -3)
+    assert await said(world, run_id) == "I am in."
+    assert [step.status for step in (await plan_of(world, run_id)).steps] == ["completed"] * 2
+
+
 async def test_a_skipped_step_stays_in_sight_and_is_left_out(flow_world: World) -> None:
     world = flow_world
     await blocked(world, "Open", "Enter")

@@ -1,7 +1,7 @@
 """What endpoints that call themselves OpenAI-compatible do otherwise than OpenAI."""
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -9,13 +9,14 @@ from aiohttp import web
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.llm.openai_client import OpenAIChatClient
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
-from tests.integration.core.llm.test_openai_stream import endpoint as served
+from tests.support.closing import close_after
+from tests.support.web import serve_http
 
 HI = TextDelta(text="Hi")
 STOPPED = ModelFinished(finish_reason="stop")
 WHOLE = b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}'
 STREAM = b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-Answer = Callable[[dict[str, object]], Awaitable[web.Response]]
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def asking(model: str = "m") -> ModelRequest:
@@ -28,18 +29,26 @@ def asking(model: str = "m") -> ModelRequest:
     )
 
 
-def endpoint(answer: Answer) -> AbstractAsyncContextManager[OpenAIChatClient]:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await answer(await request.json())
+@asynccontextmanager
+async def endpoint(answer: Answer) -> AsyncIterator[OpenAIChatClient]:
+    async with serve_http(answer) as url, close_after(OpenAIChatClient(f"{url}/v1/", "key")) as llm:
+        yield llm
 
-    return served(handle)
+
+def events(*pieces: bytes, content_type: str = "text/event-stream") -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": content_type})
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+    return answer
 
 
-async def answered(body: bytes, content_type: str = "text/event-stream") -> list[ModelDelta]:
-    async def answer(_body: dict[str, object]) -> web.Response:
-        return web.Response(body=body, content_type=content_type)
-
-    async with endpoint(answer) as llm:
+async def answered(*pieces: bytes, content_type: str = "text/event-stream") -> list[ModelDelta]:
+    async with endpoint(events(*pieces, content_type=content_type)) as llm:
         return [delta async for delta in llm.stream(asking())]
 
 
@@ -52,7 +61,7 @@ def chunk(choice: str) -> bytes:
     "content_type", ["application/json", "text/event-stream", "text/plain", "application/octet-stream"]
 )
 async def test_an_answer_is_known_by_what_it_begins_with_whatever_its_type(body: bytes, content_type: str):
-    assert await answered(body, content_type) == [HI, STOPPED]
+    assert await answered(body, content_type=content_type) == [HI, STOPPED]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +105,8 @@ def picky(*refusals: tuple[str, str]) -> tuple[Answer, list[dict[str, object]]]:
     """Refuses each option with its words; notes what it was asked."""
     seen: list[dict[str, object]] = []
 
-    async def answer(body: dict[str, object]) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
+        body = await request.json()
         seen.append(body)
         for option, words in refusals:
             if option in body:
@@ -121,3 +131,48 @@ async def test_options_that_an_endpoint_does_not_take_are_left_out_from_then_on(
         assert [delta async for delta in llm.stream(asking("other"))] == [HI, STOPPED]
     assert sorted(seen[5]) == ["max_completion_tokens", "messages", "model", "stream"]
     assert "stop" in seen[6]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n',
+        b'data: {"choices":[{"delta":{},"finish_reason":"error"}]}\n\n',
+        b"data: {broken\n\n",
+        b"data: 7\n\n",
+        b'data: {"error":{"message":"overloaded","code":502}}\n\n',
+        b'data: {"error":"boom"}\n\n',
+        b"",
+    ],
+)
+async def test_a_stream_that_is_no_whole_answer_is_unavailable(piece: bytes):
+    with pytest.raises(ModelUnavailable):
+        await answered(piece)
+
+
+async def test_a_redirect_is_refused_and_the_key_does_not_travel():
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append(request.path)
+        raise web.HTTPTemporaryRedirect("/elsewhere")
+
+    async with endpoint(answer) as llm:
+        with pytest.raises(ModelRejected, match="leads elsewhere"):
+            [delta async for delta in llm.stream(asking())]
+    assert seen == ["/v1/chat/completions"]
+
+
+async def test_one_connection_serves_one_call_after_the_other():
+    ports: set[object] = set()
+    done = events(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.add(request.transport.get_extra_info("peername"))
+        return await done(request)
+
+    async with endpoint(answer) as llm:
+        for _ in range(3):
+            assert len([delta async for delta in llm.stream(asking())]) == 1
+    assert len(ports) == 1

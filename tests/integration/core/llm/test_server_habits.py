@@ -10,7 +10,7 @@ from aiohttp import web
 
 from core.domain.errors import ModelUnavailable
 from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
-from tests.integration.core.llm.test_openai_stream import answered
+from tests.integration.core.llm.test_openai_dialects import answered
 from tests.integration.core.llm.test_providers import Answer, client_of, read
 from tests.support.web import serve_http
 
