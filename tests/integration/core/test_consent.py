@@ -22,7 +22,7 @@ from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, printing
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
-from tests.integration.core.test_crash_before_approval import Dying
+from tests.integration.core.test_approval import Dying
 from tests.support.narrow import require
 
 PAGE = "https://example.com/howto"

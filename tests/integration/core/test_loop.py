@@ -1,6 +1,7 @@
 """What a run does from the message to the terminal event, told by its stored events and messages."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,8 +9,9 @@ from core.dialects.xml import XmlDialect
 from core.domain.events import AgentEvent, RunFinished, ToolFinished
 from core.loop.calls import NOT_THE_END
 from core.ports import ToolCallDelta
+from core.tools.tool import ToolContext, ToolSet
 from tests.fakes.streamed_model import calls, ended, invokes, pieces, text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import EchoParams, World
 from tests.support.narrow import require, require_type
 from tests.support.waiting import until
 
@@ -151,3 +153,46 @@ async def test_usage_is_added_up(world: World) -> None:
     run_id = await world.run("go")
     usage = await world.deps.stores.conversations.usage(run_id=run_id)
     assert (usage.input_tokens, usage.output_tokens) == (20, 10)
+
+
+async def hang(params: EchoParams, context: ToolContext) -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def give_up(params: EchoParams, context: ToolContext) -> str:
+    raise asyncio.CancelledError("of its own")
+
+
+async def cancel_a_part(params: EchoParams, context: ToolContext) -> str:
+    part = asyncio.ensure_future(asyncio.Event().wait())
+    asyncio.get_running_loop().call_soon(part.cancel)
+    await part
+    return "never"
+
+
+async def time_out(params: EchoParams, context: ToolContext) -> str:
+    raise TimeoutError
+
+
+async def break_in_a_group(params: EchoParams, context: ToolContext) -> str:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(give_up(params, context))
+        raise RuntimeError(params.text)
+
+
+@pytest.mark.parametrize("run", [hang, give_up, cancel_a_part, time_out, break_in_a_group])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_the_call_is_an_error_and_the_run_goes_on(world: World, run, is_first: bool) -> None:
+    tools = dict(world.bench.toolbox().tools)
+    tools["wild"] = replace(tools["echo"], name="wild", run=run, timeout_seconds=0.2)
+    both = [("wild", '{"text": "x"}'), ("echo", '{"text": "ok"}')]
+    world.with_deps(toolbox=ToolSet(tools)).model.turns = [calls(*(both if is_first else reversed(both))), text("done")]
+    async with asyncio.timeout(30):
+        run_id = await world.run("go")
+    events = await world.events(run_id)
+    outcomes = {one.name: one.outcome for one in events if isinstance(one, ToolFinished)}
+    assert outcomes == {"wild": "error", "echo": "completed"}
+    last = events[-1]
+    assert isinstance(last, RunFinished)
+    assert last.status == "completed"

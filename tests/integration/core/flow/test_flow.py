@@ -109,6 +109,18 @@ async def test_the_turns_of_the_run_are_those_of_all_its_steps(flow_world: World
     assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
 
 
+async def test_files_that_steps_hand_over_come_with_the_answer(flow_world: World) -> None:
+    world = flow_world
+    link = "https://example.com/a.csv"
+    world.model.turns = [
+        planned("A"),
+        calls(("complete", json.dumps({"text": "made", "attachments": [link]}))),
+        text("Here it is."),
+    ]
+    run_id = await world.run("go")
+    assert (await world.read_reply(run_id)).attachments == (link,)
+
+
 async def test_a_model_without_words_for_its_report_leaves_the_state_of_the_plan(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [planned("A"), text("The result is 42."), *[text("")] * 3]

@@ -12,7 +12,7 @@ from bots.bootstrap.inbound import build_roster
 from bots.bootstrap.model_clients import ProviderClients
 from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
-from core.domain.model_options import ModelOptions
+from core.domain.model_options import NO_OPTIONS, ModelOptions
 from core.llm.responses_api import ResponsesEncoder
 from core.ports import ModelRequest
 from core.run.deps import RunDeps
@@ -74,6 +74,14 @@ async def test_thinking_is_added_to_the_room_for_an_answer(options: dict[str, An
     """A summary, for example, has a limit of 8,000 tokens, which is less than some models think."""
     body = await sent_by({"m": options}, replace(REQUEST, output_tokens_max=8_000))
     assert tokens in (body.get("max_tokens"), body.get("max_completion_tokens"))
+
+
+async def test_no_tool_is_forced_where_there_is_none_or_outside_a_turn() -> None:
+    forced = {"m": {"tool_choice": "required", "effort": "low"}}
+    assert "tool_choice" not in await sent_by(forced, replace(REQUEST, options=None))
+    bare = replace(REQUEST, tools=(), options=NO_OPTIONS)
+    assert "tool_choice" not in await sent_by(forced, bare)
+    assert (await sent_by(forced, bare))["reasoning_effort"] == "low"
 
 
 def test_the_responses_api_gets_the_effort_in_its_own_form() -> None:

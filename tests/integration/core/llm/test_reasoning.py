@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from core.domain.wire_format import message_object, suna_objects
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIChatClient
 from core.loop.run_context import LoopPolicy
+from core.run.execute import execute
+from core.tools.tool import ToolSet
 from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.strict_models import (
     ClaudeModel,
@@ -82,6 +85,24 @@ async def test_reasoning_comes_back_in_every_later_request(world: World, shape: 
         await world.run("and again")
         assert model.refusals == []
         assert len(model.requests) == 5
+
+
+@pytest.mark.parametrize(("shape", "kind"), SHAPES)
+async def test_reasoning_survives_a_crash_before_the_answer_was_whole(
+    world: World, shape: type[StrictModel], kind: str
+):
+    tools = world.bench.toolbox().tools
+    slow = ToolSet({**tools, "echo": replace(tools["wait"], name="echo")})
+    async with thread_with(world, shape, kind, turns=1) as model:
+        model.never_ends = True
+        run_id = await world.say("go")
+        world.with_deps(toolbox=slow)
+        await world.lose_worker(run_id, lambda: world.bench.until_started("0.0"))
+        assert "assistant" not in [one.type for one in await world.history(run_id)]
+
+        model.never_ends = False
+        await execute(run_id, world.deps)
+        assert ((await world.read_run(run_id)).status, model.refusals) == ("completed", [])
 
 
 async def test_reasoning_of_one_model_never_reaches_another(world: World):

@@ -145,6 +145,15 @@ async def test_a_redeployed_server_that_forgot_the_session_is_connected_anew(
     assert len(plain.calls) == 2
 
 
+async def test_an_error_with_the_code_of_a_closed_connection_is_its_own(
+    plain: PlainServer, guest_of: MakeGuest
+) -> None:
+    guest = await guest_of(plain.config()).ready()
+    plain.own_error = "out of paper"
+    assert "fake answered with an error: out of paper" in await guest.error("echo")
+    assert len(plain.calls) == 1
+
+
 async def test_a_refusal_says_when_to_try_again(plain: PlainServer, guest_of: MakeGuest) -> None:
     guest = await guest_of(plain.config()).ready()
     plain.is_busy = True

@@ -33,6 +33,12 @@ async def test_a_large_picture_shrinks_below_what_models_take() -> None:
     assert (wide.width, wide.height) == (1920, 960)
 
 
+async def test_it_stands_upright_and_keeps_no_metadata() -> None:
+    fit = await prepare_picture(made.upside((60, 40)), name="a")
+    assert (fit.width, fit.height) == (40, 60)
+    assert b"maker of the camera" not in fit.content
+
+
 async def test_a_photo_of_a_telephone_is_shown_upright() -> None:
     fit = await prepare_picture(made.heic(), name="a")
     with Image.open(io.BytesIO(fit.content)) as shown:
