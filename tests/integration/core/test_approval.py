@@ -125,10 +125,6 @@ class Dying(SqlRunJournal):
         raise asyncio.CancelledError
 
 
-async def question(world: World, run_id: str) -> Ask | None:
-    return await world.deps.stores.journal.find_approval(run_id)
-
-
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is_stored: bool) -> None:
@@ -142,14 +138,14 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     journal.is_stored = is_stored
     run_id = await world.say("go")
     await world.lose_worker(run_id, journal=journal)
-    assert await question(world, run_id) is None
+    assert await world.deps.stores.journal.find_approval(run_id) is None
     is_known = bool(await world.deps.stores.journal.tool_call_records(run_id))
     assert is_known or not is_stored
     world.model.turns = [text("done")] if is_known else [first, text("done")]
     await execute(run_id, world.deps)
-    asked = require(await question(world, run_id))
-    assert asked.state == "open"
-    assert "Say a aloud" in asked.text
+    open_ask = await asked(world, run_id)
+    assert open_ask.state == "open"
+    assert "Say a aloud" in open_ask.text
     assert world.bench.said == []
     events = await world.events(run_id)
     assert isinstance(events[-1], ApprovalAsked)

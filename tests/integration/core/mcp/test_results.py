@@ -1,6 +1,7 @@
 """What servers return and ask beyond text: files, long results, progress, and questions for people."""
 
 import asyncio
+import base64
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,8 +14,9 @@ from pydantic import JsonValue
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
-from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result
+from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result, decode_base64
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
+from tests.fakes.made_pictures import noise
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest, context_in, http_fake, stdio
 
@@ -34,6 +36,23 @@ async def test_files_are_saved_to_the_workspace_and_named(modern: Guest) -> None
     assert report.endswith("-report.zip]")
     assert structure == '{"parts": [{"data": "[3000 bytes of base64 are left out]"}]}'
     assert sorted(sandboxes.machines["thread"].content.values()) == [b"123", b"123" * 1_000]
+
+
+PICTURE = noise((9, 9))
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        base64.b64encode(PICTURE).decode(),
+        base64.encodebytes(PICTURE).decode(),
+        f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}",
+        base64.urlsafe_b64encode(PICTURE).decode(),
+        base64.b64encode(PICTURE).decode().rstrip("="),
+    ],
+)
+async def test_an_image_is_decoded_in_every_spelling_of_base64(encoded: str) -> None:
+    assert decode_base64(encoded) == PICTURE
 
 
 async def test_progress_is_shown_and_extends_the_limit(guest_of: MakeGuest) -> None:
