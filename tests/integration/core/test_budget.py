@@ -39,13 +39,6 @@ def sentence_of(budget: Budget, spending: Spending, *, is_chat: bool = True) -> 
             " An admin of this bot can raise it with `budget person 2000 tokens`.",
         ),
         (
-            Budget(workspace=Limit(usd=100)),
-            Spending(workspace=Spent(cost_usd=100)),
-            "Today's budget of this workspace is used up: 100.00 of 100.00 US dollars."
-            " A new one starts at 00:00 UTC. Whoever runs this bot can raise it with the setting"
-            " `THREADHAND_BUDGET_WORKSPACE_DAY_USD`, or name admins in `THREADHAND_ADMINS`, who can change it in chat.",
-        ),
-        (
             Budget(person=Limit(usd=20)),
             Spending(person=Spent(cost_usd=1, tokens=10_000_000, unpriced_tokens=9_500_000)),
             "Your budget for today is used up: 20.00 of 20.00 US dollars"

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import pytest
 
 from core.domain.budget import Budget, Limit
-from core.domain.events import RunFinished
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from core.web_access.guard import AddressGuard
@@ -49,16 +48,10 @@ async def drawn(world: World, run_id: str) -> str:
     return str(output["file_path"])
 
 
-async def attachments(world: World, run_id: str) -> tuple[str, ...]:
-    finished = [one for one in await world.events(run_id) if isinstance(one, RunFinished)]
-    assert finished[0].reply is not None
-    return finished[0].reply.attachments
-
-
 async def test_a_drawing_goes_to_people_with_an_answer_that_does_not_name_it(studio: World) -> None:
     studio.model.turns = [calls(DRAW), text("Here it is.")]
     run_id = await studio.run("draw a field")
-    assert await attachments(studio, run_id) == (await drawn(studio, run_id),)
+    assert (await studio.read_reply(run_id)).attachments == (await drawn(studio, run_id),)
 
 
 async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(studio: World) -> None:
@@ -70,9 +63,7 @@ async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_b
     assert usage.cost_usd == pytest.approx(0.041)
     assert usage.estimated_usd == pytest.approx(0.04)
     assert (usage.input_tokens, usage.output_tokens) == (10 + 8, 5 + 1000)
-    last = (await studio.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
-    assert last.finish_reason == "budget"
+    assert (await studio.read_end(run_id)).finish_reason == "budget"
     assert len(studio.model.requests) == 1
 
 

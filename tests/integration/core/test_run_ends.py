@@ -9,7 +9,6 @@ import pytest
 
 from core.domain.budget import Budget, Limit
 from core.domain.call_consent import STAYS
-from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.knowledge.ports import Scope
 from core.loop.loop import CALL_STOPPED
@@ -122,6 +121,4 @@ async def test_a_budget_that_is_used_up_before_documents_are_searched_is_no_fail
     world.with_deps(budget=Budget(person=Limit(tokens=1)))
     run_id = await world.say("zzz?")
     assert (await execute(run_id, world.deps)).follower_id == ""
-    end = (await world.events(run_id))[-1]
-    assert isinstance(end, RunFinished)
-    assert end.finish_reason == "budget"
+    assert (await world.read_end(run_id)).finish_reason == "budget"

@@ -45,6 +45,15 @@ async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again
     assert len(world.model.requests) == 1
 
 
+async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_model(world: World) -> None:
+    world.model.turns = [[TextDelta(text="It begins"), ended("content_filter")], text("Yes?")]
+    run_id = await world.run("go")
+    assert (await world.read_reply(run_id)).text.startswith("It begins\n\n(The content filter")
+    await world.run("go on")
+    said = [one["content"] for one in world.model.requests[-1].messages if one["role"] == "assistant"]
+    assert said == ["It begins"]
+
+
 async def test_a_cut_answer_is_continued_and_told_whole(world: World) -> None:
     world.model.turns = [text("one, ", finish="length"), text("two.")]
     run_id = await world.run("count")
