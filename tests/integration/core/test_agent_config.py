@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.context.untrusted_text import wrap_untrusted
+from core.domain.errors import ModelRejected
 from core.domain.events import ErrorRaised
 from core.knowledge import agent_file_sync
 from core.knowledge.agent_file_sync import KnowledgeFileSync
@@ -18,9 +19,10 @@ from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import Tool, ToolSet
 from storage.sql.stores.knowledge import SqlKnowledge
-from tests.fakes.streamed_model import text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World, load_roster
 from tests.integration.core.conftest import world as world
+from tests.support.narrow import require
 
 OWN = "own"
 
@@ -111,6 +113,21 @@ async def test_a_message_goes_before_a_thread_before_a_channel_before_the_defaul
     run_id = await world.run("hello")
     assert str((await world.read_run(run_id)).error).startswith("The agent beta is not here any more.")
     assert (await world.history(run_id))[-1].type == "user"
+
+
+async def test_an_answer_is_for_the_agent_that_asked_and_a_retry_for_the_one_that_failed(bench: Bench) -> None:
+    world = bench.world
+    bench.own("prompt: I am gamma.\n", "gamma")
+    world.model.turns = [calls(("ask", '{"text": "Which?"}')), text("ok")]
+    await execute(await world.say("hello", agent_id="gamma"), world.deps)
+    await world.run("blue")
+    assert "I am gamma." in system(world.model.requests[-1])
+
+    world.model.turns = [[ModelRejected("No.")], text("ok")]
+    failing = await world.say("hello", agent_id="gamma")
+    await execute(failing, world.deps)
+    await execute(require(await world.stops.retry_run(failing, "retry-1", continues=False)), world.deps)
+    assert "I am gamma." in system(world.model.requests[-1])
 
 
 async def test_people_and_the_model_are_told_which_tool_server_is_missing(bench: Bench) -> None:

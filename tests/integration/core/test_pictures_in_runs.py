@@ -5,7 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from core.context.request_tail import RequestTail
 from core.domain.budget import Budget, Limit
+from core.domain.messages import Message
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from core.web_access.guard import AddressGuard
@@ -76,3 +78,21 @@ async def test_each_drawing_of_one_answer_is_checked_against_the_budget(studio: 
     assert made == [True, True, True, False, False]
     usage = await studio.deps.stores.conversations.usage(run_id=run_id)
     assert usage.estimated_usd == pytest.approx(0.12)
+
+
+def test_of_many_pictures_the_model_is_told_which_it_sees() -> None:
+    pictures = [
+        Message(
+            type="image_context",
+            content={"file_path": f"{letter}.png", "url": "https://example.org/p.png"},
+            is_llm_message=False,
+            thread_id="t",
+        )
+        for letter in "abcdef"
+    ]
+    tail = RequestTail(pictures=pictures)
+    shown = (
+        "Shown below, in this order: c.png, d.png, e.png, f.png. Not shown, because only the newest fit: a.png, b.png."
+    )
+    assert shown in str(tail.build_message(sees_images=True))
+    assert "This model takes no pictures" in str(tail.build_message(sees_images=False))

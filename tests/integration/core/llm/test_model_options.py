@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from bots.bootstrap.model_clients import ProviderClients
 from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from core.domain.model_options import NO_OPTIONS, ModelOptions
+from core.llm.litellm_client import LiteLLMClient
 from core.llm.responses_api import ResponsesEncoder
 from core.ports import ModelRequest
 from core.run.deps import RunDeps
@@ -91,6 +93,18 @@ def test_the_responses_api_gets_the_effort_in_its_own_form() -> None:
     assert body["reasoning"] == {"effort": "medium"}
     assert body["tool_choice"] == "auto"
     assert "reasoning_effort" not in body
+
+
+def test_litellm_gets_them_by_its_own_names() -> None:
+    thinking = {"type": "enabled", "budget_tokens": 4000}
+    options = ModelOptions(effort="high", tool_choice="none", extra={"thinking": thinking})
+    arguments = LiteLLMClient(provider_keys={}, api_key="k")._arguments(
+        replace(REQUEST, options=options), ModuleType("litellm")
+    )
+    assert arguments["reasoning_effort"] == "high"
+    assert arguments["tool_choice"] == "none"
+    assert arguments["thinking"] == thinking
+    assert arguments["api_key"] == "k"
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,14 @@ async def test_content_in_parts_is_read_without_its_thinking(content: str):
     assert got == [HI, STOPPED]
 
 
+@pytest.mark.parametrize(
+    ("content", "text"), [(b"caf\xe9", "caf\ufffd"), (b"a\tb", "a\tb"), (b"\xf0\x9f\x98", "\ufffd")]
+)
+async def test_a_piece_that_is_not_quite_json_does_not_lose_the_answer(content: bytes, text: str):
+    broken = b'data: {"choices":[{"delta":{"content":"' + content + b'"}}]}\n\n'
+    assert await answered(broken + STREAM) == [TextDelta(text=text + "Hi"), STOPPED]
+
+
 VLLM = '{"object":"error","message":"The model `m` does not exist.","type":"NotFoundError","code":404}'
 DASHSCOPE = '{"code":"InvalidParameter","message":"The tool call is odd.","request_id":"1"}'
 
@@ -131,6 +139,37 @@ async def test_options_that_an_endpoint_does_not_take_are_left_out_from_then_on(
         assert [delta async for delta in llm.stream(asking("other"))] == [HI, STOPPED]
     assert sorted(seen[5]) == ["max_completion_tokens", "messages", "model", "stream"]
     assert "stop" in seen[6]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "invalid temperature: only 1 is allowed for this model",
+        "`temperature` may only be set to 1 when thinking is enabled.",
+        "`temperature` is deprecated for this model.",
+    ],
+)
+async def test_a_temperature_that_the_model_does_not_take_is_left_out(words: str):
+    answer, seen = picky(("temperature", words))
+    async with endpoint(answer) as llm:
+        assert [delta async for delta in llm.stream(asking())] == [HI, STOPPED]
+    assert ("temperature" in seen[1], len(seen)) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "temperature: should be less than 0.4",
+        "Unsupported model.",
+        "max_tokens is too large: 10. This model supports at most 4 tokens.",
+    ],
+)
+async def test_a_refusal_for_another_reason_is_not_asked_again(words: str):
+    answer, seen = picky(("model", words))
+    async with endpoint(answer) as llm:
+        with pytest.raises(ModelRejected):
+            [delta async for delta in llm.stream(asking())]
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,29 @@ async def test_parallel_calls_are_told_apart_whatever_their_indexes(
         assert "not valid JSON" in str(answer.calls[0].problem)
 
 
+OTHER_FORMS: list[tuple[Json, str, str, bool]] = [
+    ({"content": None, "refusal": "I cannot help with that."}, "I cannot help with that.", "", False),
+    ({"content": "Hi", "reasoning": "Hm."}, "Hi", "Hm.", False),
+    ({"content": "Hi", "reasoning_text": "Hm."}, "Hi", "Hm.", False),
+    ({"function_call": {"name": "look_up", "arguments": WHOLE}, "tool_calls": []}, "", "", True),
+    ({"tool_calls": call(WHOLE, "x", name="look_up")}, "", "", True),
+    ({"tool_calls": [call(json.loads(WHOLE), "x", name="look_up")]}, "", "", True),
+    ({"tool_calls": [call(WHOLE * 2, "x", name="look_up")]}, "", "", True),
+    ({"tool_calls": [{"id": "x", "name": "look_up", "arguments": WHOLE}]}, "", "", True),
+    ({"tool_calls": [{"id": "x", "function": {"name": "look_up", "parameters": json.loads(WHOLE)}}]}, "", "", True),
+    ({"tool_calls": [{"id": "x", "function": {"name": "look_up", "input": json.loads(WHOLE)}}]}, "", "", True),
+]
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize(("message", "text", "thinking", "is_call"), OTHER_FORMS)
+async def test_an_answer_may_have_another_form(
+    message: Json, text: str, thinking: str, is_call: bool, *, is_streamed: bool
+) -> None:
+    answer = await ask("direct", stream(chunk(message), chunk({}, "stop")) if is_streamed else whole(message))
+    assert (answer.text, answer.thinking, called(answer)) == (text, thinking, CALLED if is_call else [])
+
+
 async def test_calls_of_an_alternative_answer_are_not_run() -> None:
     for first, second in (
         ({"content": "A"}, {"content": "B", "tool_calls": [call(WHOLE, "x", name="look_up")]}),

@@ -34,6 +34,23 @@ async def test_each_ends_the_run_in_its_own_way(bench: Bench) -> None:
     assert await reply(bench, "web_browser_takeover", text="Log in.") == Reply(kind="takeover", text="Log in.")
 
 
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["https://a.example/x,y", "Q2"], ("https://a.example/x,y", "Q2")),
+        ('["https://a.example/x,y", "Q2"]', ("https://a.example/x,y", "Q2")),
+        (" Q1 ,Q2, ", ("Q1", "Q2")),
+        (",,", ()),
+        (None, ()),
+    ],
+)
+async def test_a_list_is_given_in_any_of_the_forms(bench: Bench, given: JsonValue, read: tuple[str, ...]) -> None:
+    assert (await reply(bench, "ask", text="Which?", options=given)).options == read
+    for name in ("Q1", "Q2"):
+        await bench.put(name, b"")
+    assert (await reply(bench, "complete", attachments=given)).attachments == read
+
+
 CHART = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 100"><rect width="200" height="100" fill="%s"/>%s</svg>'
 )

@@ -9,7 +9,7 @@ from core.domain.errors import ToolError
 from core.web_access.client import ServiceApi
 from core.web_access.guard import AddressGuard
 from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
-from tests.fakes.pages import FIRECRAWL, KEY, PAGES
+from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
 from tests.support.made_files import pdf
 
@@ -39,6 +39,12 @@ async def test_a_page_is_read_without_what_stands_around_it(site: FakeWebService
     assert "| May | 31 |" in page.text
     for noise in ("Shop our sale", "written by a script", "newsletter"):
         assert noise not in page.text
+
+
+async def test_the_encoding_that_the_server_names_counts(site: FakeWebService) -> None:
+    page = ARTICLE.replace('<meta charset="utf-8">', "").replace("tide", "tïde")
+    site.trouble.append(says(page.encode("latin-1"), "text/html; charset=iso-8859-1"))
+    assert "The tïde in" in (await reader(site).read(f"{site.url}/a")).text
 
 
 @pytest.mark.parametrize(
