@@ -62,28 +62,6 @@ async def test_whatever_the_settings_what_was_read_is_run_and_answered(world: Wo
         assert [result["output"] for result in await world.tool_results(run_id)] == expected, policy
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        '<function_calls>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n</function_calls>',
-        '<function_calls><invoke name="echo"><parameter name="text">a',
-        '<invoke name="echo">{"text": "a"}</invoke>',
-        '<invoke><parameter name="text">a</parameter></invoke>',
-    ],
-)
-async def test_a_call_that_cannot_be_read_is_answered_and_the_run_goes_on(world: World, broken: str) -> None:
-    world.with_deps(dialect=XmlDialect()).model.turns = [text(*pieces(broken)), text("done")]
-    run_id = await world.run("go")
-    (result,) = await world.tool_results(run_id)
-    assert result["success"] is False
-    assert result["error"]
-    assert (
-        result["error"]
-        in json.loads(str(world.model.requests[1].messages[-1]["content"]))["tool_execution"]["result"].values()
-    )
-    assert world.bench.said == []
-
-
 async def test_a_call_of_a_failed_model_ends_as_failed_everywhere(world: World) -> None:
     world.model.turns = [[ModelRejected("The key was refused.")]]
     run_id = await world.run("go")

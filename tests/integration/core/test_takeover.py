@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
 from core.run.run_end import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.tasks import cancel
+from core.tools.tool import ToolSet
 from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
@@ -118,6 +120,16 @@ async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
     assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
     assert await world.deps.stores.claims.claimable_runs() == ()
     assert f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
+
+
+async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: World) -> None:
+    tools = dict(world.bench.toolbox().tools)
+    tools["wait"] = replace(tools["wait"], is_idempotent=True)
+    world.with_deps(toolbox=ToolSet(tools))
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    await execute(run_id, world.deps)
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
+    assert (await world.read_run(run_id)).status == "failed"
 
 
 async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world: World) -> None:

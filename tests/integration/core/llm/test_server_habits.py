@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from core.domain.errors import ModelUnavailable
+from core.domain.errors import AnswerRejected, ModelUnavailable
+from core.llm.error_mapping import ENDLESS
 from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_dialects import answered
 from tests.integration.core.llm.test_providers import Answer, client_of, read
@@ -192,6 +193,11 @@ async def test_a_finish_reason_means_what_its_words_say(
     said = {"content": "Hi"}
     body = stream(chunk(said), chunk({}, reason)) if is_streamed else whole(said, reason)
     assert (await ask(kind, body)).finished.finish_reason == meaning
+
+
+async def test_an_answer_that_was_ended_because_it_repeats_itself_is_rejected() -> None:
+    with pytest.raises(AnswerRejected, match=ENDLESS):
+        await ask("direct", whole({"content": "Again. Again."}, "repetition"))
 
 
 HI = [chunk({"content": "Hi"}), chunk({}, "stop")]
