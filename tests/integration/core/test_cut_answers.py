@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.domain.threads import Usage
@@ -38,6 +39,18 @@ async def test_a_call_that_was_cut_off_is_told_how_to_go_on(world: World, name: 
     told = last_sent(world, 1)
     assert "cut off inside this call, because it reached its limit of 4,096 tokens" in told
     assert "in several calls" in told
+
+
+HALF = '{"name": "echo", "arguments": {"text": "half of a long fi'
+
+
+async def test_half_a_written_call_stays_short_in_the_conversation(world: World) -> None:
+    for dialect in (NativeDialect(), XmlDialect()):
+        world.with_deps(dialect=dialect)
+        long = TextDelta(text=f"I write.\n<tool_call>{HALF}" + "le " * 9000)
+        world.model.turns = [[long, CUT], text("done")]
+        assert await answer(world) == "done"
+        assert len(str(world.model.requests[-1].messages[-2:])) < 6000
 
 
 async def test_of_three_hundred_calls_32_run_and_the_others_say_what_to_do(world: World) -> None:

@@ -10,7 +10,7 @@ from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import asked, plan_of, planned, shown
+from tests.integration.core.flow.conftest import asked, offered, plan_of, planned, shown
 from tests.support.waiting import until
 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
@@ -42,6 +42,20 @@ async def test_each_step_is_done_by_the_agent_it_names_and_one_answer_ends_it(fl
     roles = ["You lead", "You find", "You find", "You count", "You lead"]
     assert all(role in prompt for role, prompt in zip(roles, prompts, strict=True))
     assert [one.model for one in requests] == ["test", "test", "test", "openai/counter", "test"]
+
+
+async def test_the_planner_is_told_the_team_and_steps_what_they_are(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned(*TWO), text("one"), text("two"), text("both")]
+    await world.run("add the figures")
+    assert "`[research]` Finds things out." in asked(world, 0)
+    assert "`[data-analysis]` Counts things." in asked(world, 0)
+    assert "You work on step 1 now" in asked(world, 1)
+    assert "2. [ ] [DATA_ANALYSIS] Add them up" in asked(world, 1)
+    assert "You work on step 2 now" in asked(world, 2)
+    assert "1. [✓] [research] Find the figures" in asked(world, 2)
+    assert offered(world, 0) == ["ask", "complete", "planning"]
+    assert offered(world, 1) == ["ask", "complete", "echo", "wait"]
 
 
 async def test_a_name_that_nobody_has_is_told_and_stored_nowhere(flow_world: World) -> None:

@@ -86,6 +86,13 @@ async def test_a_session_keeps_folder_and_variables(bench: Bench) -> None:
     assert "kept" not in await run(bench, "echo $WORD", session="other")
 
 
+async def test_a_wrong_folder_runs_nothing(bench: Bench) -> None:
+    for folder, reason in (("nowhere", "no folder"), ("/etc", "outside"), ("../x", "climbs")):
+        error = await bench.error("execute_command", command="touch ran", folder=folder, blocking=True)
+        assert reason in error
+    assert await bench.output("list_files") == "[the folder is empty]"
+
+
 async def test_a_busy_session_takes_another_command_in_the_same_folder_and_says_what_runs(bench: Bench) -> None:
     await run(bench, "mkdir a; cd a; A=1")
     await bench.output("execute_command", command="sleep 60", session_name="main", timeout=0)

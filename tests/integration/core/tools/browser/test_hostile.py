@@ -74,6 +74,16 @@ async def test_a_huge_page_is_shown_within_bounds(stage: BrowserStage) -> None:
     assert len(output["message"]) < 21_000
 
 
+async def test_a_page_cannot_open_windows_without_end(stage: BrowserStage) -> None:
+    page = b"<button onclick='for (let n = 0; n < 60; n += 1) open(\"second.html?\" + n)'>Flood</button>"
+    await stage.put("site/flood.html", page)
+    await stage.open("flood.html")
+    await stage.call("browser_click_element", index=stage.index("Flood"))
+    assert len(require_type(stage.state["tabs"], list)) <= 20
+    await stage.open("index.html")
+    assert stage.title == "Start"
+
+
 AWAY = """<title>Bait</title><input><script>
 setInterval(async () => { if ((await fetch('gate')).ok) location = 'http://127.0.0.1:8001/trap.html' }, 50)</script>"""
 TRAP = "<title>Trap</title><input onfocus='fetch(`taken`)'><script>fetch('arrived')</script>"
@@ -119,6 +129,19 @@ async def test_a_crash_between_two_calls_is_told_to_the_next_one(
     await stage.do("browser_wait", seconds=0)
     await stage.open("index.html")
     assert stage.title == "Start"
+
+
+async def test_a_server_that_lives_but_cannot_be_reached_is_replaced(stage: BrowserStage) -> None:
+    """A dying process closes its socket before it counts as dead; without its socket it looks the same for longer."""
+    await stage.open("index.html")
+    gone = await run(stage.sandbox, "rm -v /tmp/threadhand-*-browser/socket", session="look")
+    assert "removed" in gone.output
+
+    await stage.open("second.html")
+
+    assert stage.title == "Second"
+    servers = await run(stage.sandbox, "pgrep -fc '[b]rowser.server'", session="look")
+    assert servers.output.strip() == "1"
 
 
 async def test_who_was_logged_in_stays_so_in_the_next_sandbox(stage: BrowserStage) -> None:
