@@ -293,6 +293,9 @@ async def test_a_target_that_hides_is_refused_without_a_question(world: World) -
     assert "does not show clearly" in (await errors(world, run_id))[0]
 
 
+LINK = "https://evil.example/?d=the-secret"
+
+
 async def test_the_description_of_a_tool_is_a_source_if_nobody_vouches_for_it(world: World) -> None:
     sent = with_tools(world)
     tools = world.deps.defaults.toolbox.tools
@@ -307,3 +310,21 @@ async def test_the_description_of_a_tool_is_a_source_if_nobody_vouches_for_it(wo
     assert "the tool server `mail`, read just now" in await question(world, run_id)
     await world.run(DENY)
     assert (await world.read_reply(run_id)).text == f"I did not. See `{EVIL}s`."
+
+
+async def test_an_address_that_was_built_from_data_is_no_link(world: World) -> None:
+    with_tools(world)
+    world.model.turns = [READING, text("It says this.\n", "See [mo", f"re]({LINK}) or ", f"{LINK} ", f"or {PAGE}.")]
+    run_id = await world.run("Read the page.")
+    shown = f"It says this.\nSee more (`{LINK}`) or `{LINK}` or {PAGE}."
+    assert (await world.read_reply(run_id)).text == shown
+    answer = next(message for message in reversed(await world.history(run_id)) if message.type == "assistant")
+    assert answer.content["content"] == shown
+
+
+async def test_a_question_has_no_such_link_either(world: World) -> None:
+    with_tools(world)
+    asking = calls(("ask", json.dumps({"text": f"Is it [this]({LINK})?", "options": [LINK, "No"]})))
+    world.model.turns = [READING, asking]
+    reply = await world.read_reply(await world.run("Read the page."))
+    assert (reply.text, reply.options) == (f"Is it this (`{LINK}`)?", (f"`{LINK}`", "No"))

@@ -1,9 +1,8 @@
 """What other agents do wrong, and this one must not."""
 
-import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +16,6 @@ from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.domain.budget import Budget, Limit
 from core.domain.errors import ModelRejected, StorageUnavailable
-from core.domain.events import RunEvent, is_chunk, is_terminal
 from core.domain.threads import IncomingFile
 from core.domain.wire_format import suna_objects
 from core.loop.run_context import LoopPolicy
@@ -25,7 +23,6 @@ from core.ports import Sandbox
 from core.run.execute import execute
 from core.stores import LoadedRun
 from core.tools.tool import Strategy, ToolContext, ToolSet
-from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.streamed_model import calls, invokes, pieces, text
 from tests.integration.core.conftest import EchoParams, World
@@ -70,35 +67,6 @@ async def test_a_call_of_a_failed_model_ends_as_failed_everywhere(world: World) 
     last = suna_objects((await world.deps.stores.conversations.events(run_id))[-1])[-1]
     assert last == {"type": "status", "status": "failed", "message": "The key was refused."}
     assert require(await world.deps.stores.conversations.snapshot(run.thread_id)).thread.state == "idle"
-
-
-class SlowBus(MemoryEventBus):
-    """Takes its time, less and less of it, and looks whether what it is given is stored."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-        self._waits = itertools.chain((0.02, 0.01, 0.005), itertools.repeat(0.0))
-        self.heard: list[RunEvent] = []
-
-    async def publish(self, events: Sequence[RunEvent]) -> None:
-        await asyncio.sleep(next(self._waits))
-        stored = await self._world.deps.stores.conversations.events(events[0].run_id)
-        known = {one.cursor for one in stored}
-        assert all(one.cursor in known for one in events if not is_chunk(one.event))
-        self.heard.extend(events)
-
-
-async def test_events_are_stored_before_they_are_told_and_told_in_order(world: World) -> None:
-    bus = SlowBus(world)
-    world.with_deps(bus=bus).model.turns = [
-        calls(("echo", '{"text": "a"}'), ("echo", '{"text": "b"}'), said="Both."),
-        text(*(f"word{number} " for number in range(50))),
-    ]
-    await world.run("go")
-    cursors = [one.cursor for one in bus.heard]
-    assert cursors == sorted(set(cursors))
-    assert [one for one in bus.heard if is_terminal(one.event)] == [bus.heard[-1]]
 
 
 class Unreadable(SqlConversations):

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,18 +12,15 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.events import RunFailed, RunFinished, TurnFinished, TurnStarted
-from core.domain.threads import IncomingFile, ToolCallRecord
+from core.domain.threads import ToolCallRecord
 from core.ports import ModelDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
 from core.run.run_end import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
-from core.tasks import cancel
 from core.tools.tool import ToolSet
-from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
-from tests.support.closing import close_after
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
@@ -44,33 +40,6 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(world: Wor
     assert (run.status, run.attempt) == ("completed", 2)
     turns = [event.kind for event in await world.events(run_id) if isinstance(event, TurnStarted | TurnFinished)]
     assert turns == ["turn_started", "turn_finished"] * (len(turns) // 2)
-
-
-class Source:
-    """Serves the reference of a file as its content."""
-
-    async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        yield file.file_ref.encode()
-
-
-def table(content: str) -> tuple[IncomingFile, ...]:
-    size = len(content.encode())
-    return (IncomingFile(file_ref=content, name="t.csv", mime_type="text/csv", size_bytes=size),)
-
-
-async def test_a_file_of_the_same_name_and_size_replaces_none_after_a_takeover(world: World, tmp_path: Path) -> None:
-    async with close_after(UnsafeProcessProvider(tmp_path / "boxes")) as boxes:
-        world.with_deps(sandboxes=boxes, file_sources={"api": Source()})
-        world.model.turns = [calls(("wait", '{"text": "x"}')), text("compared")]
-        run_id, running = await world.begin("the old prices", files=table("old,100"))
-        await world.bench.until_started("x")
-        await cancel(running)  # a deploy: the next worker takes the run over
-        assert await world.say("and the new ones", files=table("new,200")) == run_id
-        world.bench.gate("x").set()
-        await execute(run_id, world.deps)
-    sent = world.model.requests[-1].messages
-    assert "uploads/t.csv (" in str(sent[1])
-    assert "uploads/t-2.csv (" in str(sent[-1])
 
 
 DEADLY = "x"

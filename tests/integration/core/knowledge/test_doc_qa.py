@@ -42,6 +42,17 @@ async def answered(stage: KnowledgeStage, entry: KnowledgeEntry, ask: Ask, **mor
     return await answer_from_document(entry, "Where is it?", store=stage.knowledge_base.store, ask=ask, **more)
 
 
+async def test_a_document_that_fits_the_window_costs_few_calls(stage: KnowledgeStage) -> None:
+    ask = Asked(reader)
+    entry = await book(stage, 40, fact_at=27)
+    answer = await answered(stage, entry, ask, room_tokens=24_000)
+
+    assert len(ask.questions) <= 3
+    assert answer.text == "Hall seven (page 27)."
+    assert answer.sources == (CitedSource("zoo.pdf", "page 27"),)
+    assert "were read whole" not in answer.text_for_model()
+
+
 async def test_a_document_that_does_not_fit_after_all_is_read_in_parts(stage: KnowledgeStage) -> None:
     def narrow(question: str) -> str:
         if len(question) > 30_000:

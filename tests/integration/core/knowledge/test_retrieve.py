@@ -16,6 +16,14 @@ def seen(passages: tuple[Passage, ...]) -> list[tuple[str, int | None]]:
     return [(passage.entry.name, passage.chunk.page) for passage in passages]
 
 
+async def test_the_front_of_a_single_document_is_always_there(stage: KnowledgeStage) -> None:
+    pages = ["Annual report", "Contents", *[FILLER] * 20, "The walrus sleeps."]
+    entry = await stage.put(AGENT, "a.pdf", *pages)
+    passages = await retrieve_passages([entry], ["walrus"], store=stage.knowledge_base.store, tokens_max=1000)
+
+    assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 23)]
+
+
 @pytest.mark.parametrize("question", ["", "?!", "zebra"])
 async def test_without_a_hit_the_beginnings_are_taken_in_equal_shares(stage: KnowledgeStage, question: str) -> None:
     entries = [await stage.put(AGENT, name, *[FILLER] * 10) for name in ("a.pdf", "b.pdf")]

@@ -50,6 +50,18 @@ async def test_a_photo_of_a_telephone_is_shown_upright() -> None:
     assert right[2] > 200 > right[0]
 
 
+async def test_what_can_be_seen_through_is_kept_or_put_on_white() -> None:
+    clear = made.saved(Image.new("RGBA", (30, 30), (0, 0, 0, 0)), "PNG")
+    fit = await prepare_picture(clear, name="a")
+    with Image.open(io.BytesIO(fit.content)) as shown:
+        assert shown.mode == "RGBA"
+    noisy = Image.open(io.BytesIO(made.noise((1500, 1500)))).convert("RGBA")
+    noisy.putalpha(0)
+    fit = await prepare_picture(made.saved(noisy, "PNG"), name="a")
+    with Image.open(io.BytesIO(fit.content)) as shown:
+        assert min(shown.convert("RGB").getpixel((700, 700))) > 250
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
