@@ -1,11 +1,5 @@
 """What a thread remembers, and what of it a model is shown."""
 
-import json
-
-import pytest
-
-from core.dialects.dialect import Dialect
-from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
@@ -20,30 +14,6 @@ async def test_a_later_run_knows_what_was_said_before(world: World) -> None:
     messages = await world.messages(second)
     assert [message.sequence for message in messages] == list(range(1, len(messages) + 1))
     assert {message.run_id for message in messages} == {first, second}
-
-
-@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()], ids=["native", "xml"])
-async def test_a_status_is_stored_with_the_thread_and_never_sent_to_a_model(world: World, dialect: Dialect) -> None:
-    one_call = calls(("echo", '{"text": "a"}'))
-    if dialect.name == "xml":
-        one_call = text(invokes(("echo", {"text": "a"})))
-    world.with_deps(dialect=dialect).model.turns = [one_call, text("one"), text("two")]
-    run_id = await world.run("go")
-    await world.run("and again")
-    stored = await world.messages(run_id)
-    statuses = [message for message in stored if message.type == "status"]
-    kinds = {str(message.content["status_type"]) for message in statuses}
-    assert {"thread_run_start", "tool_started", "tool_completed", "finish"} <= kinds
-    assert not any(message.is_llm_message for message in statuses)
-    assert len(world.model.requests) == 3
-    sent = json.dumps([request.messages for request in world.model.requests])
-    assert "status_type" not in sent
-    assert not any(kind in sent for kind in kinds)
-    assert all(
-        message["role"] in ("system", "user", "assistant", "tool")
-        for request in world.model.requests
-        for message in request.messages
-    )
 
 
 async def test_a_thread_may_change_its_dialect(world: World) -> None:

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.dialects.xml import XmlDialect
 from core.domain.events import AgentEvent, ToolFinished
 from core.loop.calls import NOT_THE_END
 from core.ports import ToolCallDelta
 from core.tools.tool import ToolContext, ToolSet
-from tests.fakes.streamed_model import calls, ended, invokes, pieces, text
+from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import EchoParams, World
 from tests.support.narrow import require
 from tests.support.waiting import until
@@ -36,14 +35,6 @@ async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
     assert (await world.read_reply(run_id)).text == "Hello."
     run = await world.read_run(run_id)
     assert (run.status, run.finish_reason) == ("completed", "stop")
-
-
-async def test_every_invoke_of_a_block_runs(world: World) -> None:
-    world.with_deps(dialect=XmlDialect())
-    world.model.turns = [text(*pieces(invokes(("echo", {"text": "a"}), ("echo", {"text": "b"})))), text("done")]
-    await world.run("go")
-    assert world.bench.said == ["a", "b"]
-    assert [message["role"] for message in world.model.requests[1].messages] == ["system", "user", "assistant", "user"]
 
 
 async def test_a_call_starts_while_the_model_still_streams(world: World) -> None:

@@ -105,18 +105,6 @@ async def test_reasoning_survives_a_crash_before_the_answer_was_whole(
         assert ((await world.read_run(run_id)).status, model.refusals) == ("completed", [])
 
 
-async def test_reasoning_of_one_model_never_reaches_another(world: World):
-    async with thread_with(world, OpenRouterModel, "anthropic/claude-opus"):
-        await world.run("go")
-    other = DeepSeekModel(turns=0)
-    async with serve_strict(other) as url, client_of("x", url) as (client, _):
-        world.with_deps(model="anthropic/claude-opus", ask_model=client.stream)
-        await world.run("the same model elsewhere")
-    assert other.requests == []
-    assert len(other.refusals) == 2
-    assert "signature" not in json.dumps(other.refusals)
-
-
 @pytest.mark.parametrize("is_shown", [False, True])
 async def test_people_read_the_reasoning_only_if_the_setting_says_so(world: World, *, is_shown: bool):
     seen: list[RunEvent] = []
