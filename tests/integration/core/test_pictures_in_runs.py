@@ -11,7 +11,7 @@ from core.domain.messages import Message
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from core.web_access.guard import AddressGuard
-from core.web_access.image_generation import ImageGenerator
+from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator
 from core.web_access.services import WebServices
 from tests.fakes.drawing import encoded_answer
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -21,10 +21,13 @@ from tests.support.narrow import require_type
 
 
 class Painter:
-    """A source of drawings in this process."""
+    """A source of drawings in this process, which may tell no cost."""
+
+    def __init__(self, **told: object) -> None:
+        self.told = told
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
-        return {**encoded_answer(), "cost_usd": 0.04}
+        return {**encoded_answer(), **self.told}
 
     async def close(self) -> None:
         return None
@@ -39,7 +42,7 @@ def studio(world: World) -> World:
     return world.with_deps(
         toolbox=ToolSet({name: all_tools()[name] for name in names}),
         sandboxes=MemorySandboxes(),
-        web=WebServices(image_generator=ImageGenerator(Painter(), "painter", AddressGuard())),
+        web=WebServices(image_generator=ImageGenerator(Painter(cost_usd=0.04), "painter", AddressGuard())),
     )
 
 
@@ -78,6 +81,14 @@ async def test_each_drawing_of_one_answer_is_checked_against_the_budget(studio: 
     assert made == [True, True, True, False, False]
     usage = await studio.deps.stores.conversations.usage(run_id=run_id)
     assert usage.estimated_usd == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize("unpriced_usd", [UNPRICED_PICTURE_USD, 0.0])
+async def test_a_picture_of_unknown_price_counts_against_budgets(unpriced_usd: float) -> None:
+    booked: list[float] = []
+    drawer = ImageGenerator(Painter(), "painter", AddressGuard(), unpriced_usd)
+    await drawer.draw("a field", spent=lambda _, usage: booked.append(usage.estimated_usd))
+    assert booked == [unpriced_usd]
 
 
 def test_of_many_pictures_the_model_is_told_which_it_sees() -> None:

@@ -62,6 +62,21 @@ def test_an_answer_never_takes_most_of_the_window(tmp_path: Path) -> None:
     assert known.limits["a"].reserved == 33_333
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "image_generation"},
+        {"max_input_tokens": "many", "input_cost_per_token": "little"},
+        {"max_input_tokens": -1, "input_cost_per_token": -1},
+        {"max_input_tokens": None, "output_cost_per_token": None},
+        {"max_input_tokens": 0, "input_cost_per_token": 0, "output_cost_per_token": 0},
+    ],
+)
+def test_what_a_row_does_not_say_is_not_known(tmp_path: Path, wrong: dict[str, object]) -> None:
+    known = table(tmp_path, {"a": ROW | wrong, "b": ["no row"]})
+    assert known == ModelTable()
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1'])
 def test_a_table_that_cannot_be_read_is_told_and_empty(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture

@@ -139,6 +139,16 @@ async def test_an_answer_may_have_another_form(
     assert (answer.text, answer.thinking, called(answer)) == (text, thinking, CALLED if is_call else [])
 
 
+async def test_narration_and_parallel_calls_may_come_as_several_choices() -> None:
+    said: list[Json] = [
+        {"content": "I look."},
+        *({"tool_calls": [call(WHOLE, call_id, name="look_up")]} for call_id in ("x", "y")),
+    ]
+    choices = [{"index": at, "message": one, "finish_reason": "tool_calls"} for at, one in enumerate(said)]
+    answer = await ask("direct", json.dumps(HEAD | {"choices": choices}).encode())
+    assert (answer.text, called(answer)) == ("I look.", CALLED * 2)
+
+
 async def test_calls_of_an_alternative_answer_are_not_run() -> None:
     for first, second in (
         ({"content": "A"}, {"content": "B", "tool_calls": [call(WHOLE, "x", name="look_up")]}),

@@ -102,6 +102,16 @@ async def test_errors_say_what_to_do(bench: Bench, pages: Pages, answer: Answer,
     assert pages.sites == {}
 
 
+async def test_a_deployment_that_may_have_happened_is_not_sent_again(bench: Bench, pages: Pages) -> None:
+    await site(bench)
+    await bench.output("deploy", name="report", directory_path="site")
+    pages.standing.asked.clear()
+    pages.standing.faults["/deployments"] = refusal(502)
+    assert "later" in await bench.error("deploy", name="report", directory_path="site")
+    paths = [one.path.rpartition("/")[2] for one in pages.standing.asked]
+    assert paths.count("deployments") == 1
+
+
 def test_people_are_asked_first() -> None:
     prepared = prepare_call("deploy", {"name": "My Site", "directory_path": "out"}, build_tool_set())
     assert prepared.title == "Deploying out as my-site"

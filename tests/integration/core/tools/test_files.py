@@ -297,6 +297,13 @@ async def test_no_path_leads_out_whatever_is_written(path: str) -> None:
     assert workspace_path(f"/workspace/{inside}") == inside
 
 
+async def test_html_comes_with_a_preview(bench: Bench) -> None:
+    address = "https://agent.example/preview/site/index.html"
+    assert address in await bench.output("create_file", file_path="site/index.html", file_contents="<p>one</p>")
+    assert address in await bench.output("str_replace", file_path="site/index.html", old_str="one", new_str="two")
+    assert "preview" not in await bench.output("create_file", file_path="a.css", file_contents="")
+
+
 async def test_a_name_adds_no_line_to_a_list(bench: Bench) -> None:
     command = "touch $'a.txt\\npaid.txt (9 bytes)' 'é ü.txt'"
     await bench.output("execute_command", command=command, blocking=True)

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from pydantic import JsonValue
 
-from core.domain.errors import ToolError
+from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.threads import Reply
 from core.ports import Sandbox
 from core.tools.catalogue import build_tool_set
@@ -96,6 +96,14 @@ async def test_an_attachment_that_is_not_there_sends_nothing(bench: Bench) -> No
         " file; ../x climbs with '..'; give a path relative to /workspace without it. list_files shows what there is."
         " Make the files first or leave them out, then call it again."
     )
+
+
+async def test_without_a_sandbox_the_words_are_sent_all_the_same(bench: Bench) -> None:
+    async def lost() -> Sandbox:
+        raise SandboxUnavailable("There is no sandbox.")
+
+    bench.context = ToolContext(thread_id="t", run_id="r", sandbox=lost)
+    assert (await reply(bench, "ask", text="Which?", attachments="a.md")).attachments == ("a.md",)
 
 
 @pytest.mark.parametrize(

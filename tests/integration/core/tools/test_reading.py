@@ -85,6 +85,21 @@ async def test_a_range_counts_from_one_and_includes_its_end(bench: Bench) -> Non
     assert await read(bench, "empty") == "[empty is empty]"
 
 
+async def test_a_range_outside_of_the_file_is_told(bench: Bench) -> None:
+    await bench.put("a", b"1\n2\n")
+    assert await read(bench, start_line=3) == "[a has only 2 lines]"
+    error = await bench.error("read_file", file_path="a", start_line=3, end_line=2)
+    assert "end_line 2 is before start_line 3" in error
+    assert "greater than or equal to 1" in await bench.error("read_file", file_path="a", start_line=0)
+
+
+async def test_a_character_over_the_edge_of_a_piece_is_whole(bench: Bench) -> None:
+    await bench.put("a", ("x\n" * 40_000 + "é" * 200_000 + "\nlast\n").encode())
+    shown = await read(bench, start_line=40_001)
+    assert set(shown.partition("\n")[0]) == {"é"}
+    assert await read(bench, start_line=40_002) == "last\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
