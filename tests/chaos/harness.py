@@ -3,9 +3,10 @@
 import asyncio
 import re
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,6 @@ from simulator.model.server import ScriptedServer
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings, read_manifest
 from simulator.view import Button, PlatformView, SeenMessage, SentFile
-from tests.chaos.database_readers import DatabaseReader, Rows, sqlite_reader
 from tests.chaos.program import Program
 from tests.databases import empty_sqlite_file
 from tests.support.platforms import environment_of
@@ -36,20 +36,12 @@ RETRY_SECONDS = (0.1, 5.0, 20.0)
 
 @dataclass
 class Stage:
-    """A simulated platform with one person, a scripted model, and the program with its data.
-
-    `worker` is the process that executes the runs, if `program` does not. `requests_told` is the number of requests
-    that the model had received when the test scenario ended (0 for all), because a process that wakes later may send
-    another one.
-    """
+    """A simulated platform with one person, a scripted model, and the program with its data."""
 
     platform: SlackSimulator | DiscordSimulator
     script: ScriptedServer
     program: Program
-    database_reader: DatabaseReader
-    worker: Program | None = None
-    requests_told: int = 0
-    patience_seconds: float = PATIENCE_SECONDS
+    database_path: Path
     thread_id: str = ""
     shown_before: set[str] = field(default_factory=set[str])
 
@@ -90,7 +82,7 @@ class Stage:
 
         Raises AssertionError with a report.
         """
-        seconds = seconds or self.patience_seconds
+        seconds = seconds or PATIENCE_SECONDS
         try:
             async with asyncio.timeout(seconds):
                 while not holds():
@@ -127,7 +119,7 @@ class Stage:
         for _ in range(2):
             with suppress(AssertionError):
                 return await mention(8.0)
-        return await mention(2 * self.patience_seconds)
+        return await mention(2 * PATIENCE_SECONDS)
 
     async def press(self, label: str, person: str = PERSON) -> None:
         """Presses the button, and again if the platform says that the app did not respond, as a person does."""
@@ -175,14 +167,15 @@ class Stage:
         assert told.visible_to == PERSON
         return text_of(told)
 
-    @property
-    def executor(self) -> Program:
-        """The process that executes the runs."""
-        return self.worker or self.program
-
-    def rows(self, query: str, *values: object) -> Rows:
+    def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
         """Returns the current rows of a query, or none if the database does not exist yet."""
-        return self.database_reader(query, values)
+        if not self.database_path.exists():
+            return []
+        try:
+            with closing(sqlite3.connect(f"file:{self.database_path}?mode=ro", uri=True, timeout=30)) as opened:
+                return opened.execute(query, values).fetchall()
+        except sqlite3.OperationalError:
+            return []
 
     @property
     def http_port(self) -> int:
@@ -209,7 +202,7 @@ class Stage:
 
     def last_request(self) -> JsonObject:
         """The last request that the model received."""
-        return self.script.requests[self.requests_told - 1]
+        return self.script.requests[-1]
 
     def workspace_file(self, name: str) -> str:
         """Returns the text of a file in the thread's workspace, or "" if it does not exist."""
@@ -218,7 +211,6 @@ class Stage:
 
     def report(self) -> str:
         """Returns a report for debugging a failed test."""
-        logs = (one.log() for one in (self.program, self.worker) if one)
         return "\n".join(
             (
                 "--- thread",
@@ -226,7 +218,7 @@ class Stage:
                 f"--- runs {self.runs()}, model's problems {self.script.problems}",
                 *map(str, self.rows("SELECT run_id, slot, ordinal, state, message_ref FROM delivery")),
                 *map(str, self.rows("SELECT run_id, is_open, worker_id FROM rendering")),
-                *(f"--- program\n{log[-6000:]}" for log in logs),
+                f"--- program\n{self.program.log()[-6000:]}",
             )
         )
 
@@ -262,8 +254,7 @@ async def staged(
             program.change(http_port=events_port, slack_app_token="")
         program.change(**settings)
         stack.callback(program.kill)
-        database_reader = sqlite_reader(database_path)
-        yield Stage(platform=simulated, script=script, program=program, database_reader=database_reader)
+        yield Stage(platform=simulated, script=script, program=program, database_path=database_path)
 
 
 def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordSimulator:

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import aiohttp
 
 from bots.demo.thread_reader import text_of
 from simulator.slack.server import SlackSimulator
 from tests.chaos import report_story
-from tests.chaos.harness import PERSON, PlatformName, Stage
+from tests.chaos.harness import PATIENCE_SECONDS, PERSON, PlatformName, Stage
 from tests.support.narrow import require_type
 
 
@@ -17,8 +17,7 @@ from tests.support.narrow import require_type
 class Story:
     """A test scenario: `tell` plays the person, `check` verifies the result.
 
-    `runs` is the number of runs at the end. Names in `settings` are lower-case and without prefix. `prepare` is called
-    before the first start. With `over_redis`, the program uses a real Redis, which keeps running if the program ends.
+    `runs` is the number of runs at the end. Names in `settings` are lower-case and without prefix.
     """
 
     scenario: str
@@ -28,8 +27,6 @@ class Story:
     runs: int = 1
     sandbox: str = "unsafe-process"
     settings: dict[str, str] = field(default_factory=dict[str, str])
-    prepare: Callable[[Stage], None] = lambda stage: None
-    over_redis: bool = False
 
 
 def _answers(text: str, name: str = "talk", when: str = "Hello") -> str:
@@ -63,6 +60,14 @@ conversations:
           - name: execute_command
             arguments: {command: "echo asleep >> marks.txt; sleep 30", blocking: true, session_name: main}
       - text: "Slept well."
+"""
+SECRET = """
+conversations:
+  - name: secret
+    when: {user: {contains: "Hello"}}
+    steps:
+      - calls: [{name: full_file_rewrite, arguments: {file_path: secret.txt, file_contents: "x"}}]
+      - text: "Hi there."
 """
 FAILING = """
 conversations:
@@ -149,15 +154,10 @@ def check_talk(stage: Stage) -> None:
     assert _count(stage, "Hi there.") == 1
 
 
-def check_chosen(stage: Stage) -> None:
-    """Checks that the agent was chosen and announced.
-
-    The announcement may be repeated after a crash between the choice and its record, or if the command was sent again.
-    """
+def check_forgotten(stage: Stage) -> None:
     check_talk(stage)
-    assert stage.rows("SELECT agent_id FROM thread") == [("research",)]
-    said = sum("use research" in text_of(one) for one in stage.messages() if not one.is_bot)
-    assert _count(stage, "`research` works in this conversation") <= max(2, said)
+    assert stage.rows("SELECT thread_id FROM thread") == []
+    assert list((stage.program.folder / "data" / "sandboxes").glob("**/secret.txt")) == []
 
 
 async def asked_to_end(stage: Stage) -> None:
@@ -165,7 +165,7 @@ async def asked_to_end(stage: Stage) -> None:
     await stage.connected()
     await stage.say("Sleep, please.")
     await stage.until(lambda: stage.workspace_file("marks.txt"), "the command runs")
-    stage.executor.terminate()
+    stage.program.terminate()
     await stage.until(lambda: stage.shows("Slept well."), "it goes on")
 
 
@@ -220,7 +220,7 @@ async def slash(stage: Stage) -> None:
     """Calls `/agent run` in Discord, again if Discord says that the application did not respond."""
     await stage.connected()
     await stage.until(lambda: stage.view().commands, "the commands are there")
-    for seconds in (5.0, 5.0, stage.patience_seconds):
+    for seconds in (5.0, 5.0, PATIENCE_SECONDS):
         await stage.connected()
         before = stage.threads()
         try:
@@ -250,18 +250,15 @@ REPORT_IN_DISCORD = Story(
 )
 STREAM = Story(scenario=WRITING, tell=direct, check=check_streamed)
 STOP = Story(scenario=SLEEP, tell=stop, check=check_stopped)
-STOP_OVER_REDIS = replace(STOP, over_redis=True)
 RETRY = Story(scenario=FAILING, tell=retry, check=check_retried, runs=2)
 STATUS = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk)
-STATUS_OVER_REDIS = replace(STATUS, over_redis=True)
-NEW = Story(
-    scenario=TALK, tell=word("new", "starts a new conversation", "no conversation with me here"), check=check_talk
-)
-USE = Story(scenario=TALK, tell=word("use research", "`research` works in this conversation"), check=check_chosen)
 FORGET = Story(
-    scenario=TALK, tell=word("forget yes", "Forgotten", "no conversation with me here"), check=check_talk, runs=0
+    scenario=SECRET,
+    tell=word("forget yes", "Forgotten", "no conversation with me here"),
+    check=check_forgotten,
+    runs=0,
+    sandbox="local",
 )
-STATUS_IN_DISCORD = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk, platform="discord")
 SLASH = Story(scenario=TALK, tell=slash, check=check_slash, platform="discord")
 END = Story(scenario=SHORT_SLEEP, tell=asked_to_end, check=check_ended, settings={"drain_seconds": "0.2"})
 HTTP = Story(scenario=TALK, tell=over_http, check=check_http, settings={"api_token": "secret"})

@@ -8,25 +8,7 @@ from sqlalchemy import text
 from core.failpoints import Failpoint
 from storage.sql.stores.run_claims import WORKER_GONE_SECONDS
 from tests.chaos.cluster import Cluster, open_cluster
-from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import check, settle_and_check
-
-
-@pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_a_conversation_goes_on_at_whichever_worker(
-    platform: PlatformName, postgresql_url: str, redis_url: str
-) -> None:
-    async with open_cluster(platform, postgresql_url, redis_url) as cluster:
-        await cluster.start()
-        first = await cluster.say("Work", "a1")
-        await settle_and_check(cluster)
-        for number in range(2, 20):  # either of the two workers may claim a run
-            await cluster.say("Work", f"a{number}", thread_id=first.thread_id)
-            await settle_and_check(cluster)
-            if all("takes up run" in worker.log() for worker in cluster.workers):
-                break
-        else:
-            raise AssertionError(cluster.report())
 
 
 @pytest.mark.parametrize("kind", ["Stream", "Nap"])
@@ -68,22 +50,6 @@ async def _is_still_so(cluster: Cluster) -> None:
     await settle_and_check(cluster)
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_a_second_bot_changes_nothing_that_people_see(
-    platform: PlatformName, postgresql_url: str, redis_url: str
-) -> None:
-    async with open_cluster(platform, postgresql_url, redis_url, bots=2) as cluster:
-        await cluster.start()
-        cluster.stage.platform.misbehave("duplicate", times=4)
-        for number in range(6):
-            await cluster.say("Hello" if number % 2 else "Work", f"a{number}")
-        await settle_and_check(cluster)
-        cluster.stage.platform.misbehave("reorder", seconds=0.5)
-        for number in range(4):
-            await cluster.say("Hello", f"b{number}")
-        await settle_and_check(cluster)
-
-
 async def test_a_worker_that_is_asked_to_end_finishes_its_turn(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, drain_seconds="30") as cluster:
         await cluster.start()
@@ -96,18 +62,6 @@ async def test_a_worker_that_is_asked_to_end_finishes_its_turn(postgresql_url: s
         assert "attempt 2" in cluster.others(leaver)[0].log()
         assert cluster.stage.workspace_file("marks.txt").split() == ["a1"], "the command ran once"
         assert "interrupted while this ran" not in str(cluster.stage.script.requests)
-
-
-async def test_a_worker_waits_only_so_long_for_a_turn(postgresql_url: str, redis_url: str) -> None:
-    async with open_cluster("slack", postgresql_url, redis_url, drain_seconds="0.5") as cluster:
-        await cluster.start()
-        await cluster.say("Nap", "a1")
-        leaver = await cluster.executor()
-        await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
-        leaver.terminate()
-        assert await leaver.ended(60) == 0
-        await settle_and_check(cluster)
-        assert "interrupted while this ran" in str(cluster.stage.script.requests)
 
 
 async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(postgresql_url: str, redis_url: str) -> None:

@@ -7,7 +7,7 @@ from core.domain.errors import StorageUnavailable
 from tests.chaos.cluster import Cluster, open_cluster
 from tests.chaos.disks import MEBIBYTE, Disk, small_disk
 from tests.chaos.invariants import settle_and_check
-from tests.chaos.outages import full_redis, servers
+from tests.chaos.outages import servers
 
 DISK_BYTES = 160 * MEBIBYTE
 NO_SPACE = "No space left on device"
@@ -41,19 +41,6 @@ async def _answers(cluster: Cluster) -> bool:
     with suppress(StorageUnavailable):
         return bool(await cluster.rows("SELECT 1"))
     return False
-
-
-async def test_redis_may_be_full() -> None:
-    async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
-        await cluster.start_busy()
-        async with full_redis(cache.answer):
-            await cluster.say("Hello", "a3")
-            await cluster.say("Work", "a4")
-            await cluster.until(lambda: cluster.has_ended("a3"), "it answers all the same")
-            await cluster.until(lambda: cluster.has_ended("a4"), "that, too")
-            assert "OOM" in "".join(one.log() for one in cluster.programs())
-        await cluster.say("Work", "a5")
-        await settle_and_check(cluster)
 
 
 async def test_the_disk_of_postgresql_may_be_full() -> None:

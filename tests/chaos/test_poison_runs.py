@@ -9,24 +9,6 @@ from tests.chaos.stories import TALK
 
 DEADLY = "llm.openai.request.after:kill"
 """A failpoint inside a turn, before any of the turn is stored."""
-DEADLY_COMMAND = "sandbox.execute.after:kill"
-CALL = """
-      - calls:
-          - name: execute_command
-            arguments: {command: "echo deadly", blocking: true, session_name: main}"""
-TOGETHER = f"""
-conversations:
-  - name: deadly
-    when: {{user: {{contains: "Deadly"}}}}
-    steps: {CALL * (WORKER_DEATHS_MAX + 2)}
-  - name: harmless
-    when: {{user: {{contains: "Harmless"}}}}
-    steps:
-      - text: "{"word " * 20}Done."
-        chunk_characters: 5
-        chunk_delay_seconds: 0.3
-"""
-"""The harmless answer takes longer than a program lives with the deadly request."""
 
 
 async def killed_at_every_start(stage: Stage) -> None:
@@ -63,23 +45,3 @@ async def test_a_run_that_kills_the_program_each_time_is_told_once(platform: Pla
         assert stage.script.problems == []
         told = [one for one in stage.ours() if STOPPED_AT_THE_SAME_PLACE in text_of(one)]
         assert len(told) == 1
-
-
-async def test_a_harmless_run_beside_a_deadly_one_comes_to_its_end() -> None:
-    async with staged("slack", TOGETHER) as stage:
-        stage.program.start(failpoints=DEADLY_COMMAND)
-        await stage.connected()
-        await stage.say("Deadly, please.")
-        stage.thread_id = ""
-        await stage.say("Harmless, please.")
-
-        def is_over() -> bool:
-            if not stage.program.is_running:
-                stage.program.start(failpoints=DEADLY_COMMAND)
-            return sorted(stage.runs()) == ["completed", "failed"] and stage.is_settled()
-
-        await stage.until(is_over, "one is given up, the other answered", seconds=100)
-        assert stage.shows("Done.")
-        deaths = stage.program.log().count("was killed; its runs continue here")
-        assert deaths == WORKER_DEATHS_MAX + 1, "all of them died over the deadly one"
-        assert stage.script.problems == []

@@ -3,9 +3,8 @@
 from itertools import islice
 
 from core import failpoints
-from tests.chaos.__main__ import failure_report
 from tests.chaos.actions import BOT_PLACES, WORKER_PLACES, actions, failpoint
-from tests.chaos.test_crashes import PASSED
+from tests.chaos.test_crashes import NOT_PASSED, PASSED
 
 PLACES = (WORKER_PLACES, *BOT_PLACES.values())
 
@@ -17,7 +16,7 @@ def test_the_same_seed_brings_the_same_actions() -> None:
 
 
 def test_processes_are_armed_with_places_that_a_run_passes() -> None:
-    passed = {place for places in PASSED.values() for place in places} | {"redis.take_turn"}
+    passed = {place for places in PASSED.values() for place in places} | {one for one in NOT_PASSED if "redis." in one}
     assert {place for places in PLACES for place in places} <= passed
 
 
@@ -30,14 +29,3 @@ def test_every_choice_of_a_place_can_be_armed() -> None:
             failpoints.arm(",".join(chosen))
     finally:
         failpoints.arm("")
-
-
-def test_a_failed_storm_ends_with_its_reason() -> None:
-    logs = "--- thread\nhello\n--- bot0.log\n" + "noise\n" * 50
-    problems = [f"w{number}x has 2 answers" for number in range(8)]
-    message = "\n".join([*problems, logs])
-    report = failure_report(message, "scripts/chaos --seed 1")
-    assert report.startswith(message)
-    assert report.splitlines()[-9:] == ["FAILED:", *problems[:6], "and 2 more lines", "again: scripts/chaos --seed 1"]
-    late = failure_report(f"within 90 s: all ends\n{logs}", "scripts/chaos --seed 1")
-    assert late.splitlines()[-3:-1] == ["FAILED:", "within 90 s: all ends"]

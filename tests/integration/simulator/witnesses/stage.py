@@ -1,16 +1,18 @@
 """The program on a stage whose simulated platform is recorded."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from typing import Any
 
 from bots.demo import file_stories, handbook_story
 from bots.demo.environment import STORY_AGENT
 from bots.demo.mcp_notice_board import board_server_settings
+from simulator.recording import recording
 from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK, WRITING
-from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy, recording
 
 FAILING = """
   - name: failing
@@ -25,21 +27,27 @@ SCENARIO = files("bots.demo").joinpath("story.yaml").read_text("utf-8").replace(
 
 
 @asynccontextmanager
-async def recorded(platform: PlatformName) -> AsyncGenerator[tuple[Stage, RecordingProxy], None]:
-    """Context manager: the program runs the stories of the demo, and is connected."""
-    async with staged(platform, SCENARIO) as stage, recording(stage.platform.api_url) as proxy:
-        folder = stage.program.folder
-        (folder / "agents").mkdir()
-        (folder / "agents" / "threadhand.yaml").write_text(STORY_AGENT, "utf-8")
-        (folder / "mcp.json").write_text(board_server_settings(folder / "notices.txt"), "utf-8")
-        stage.program.change(
-            agents_dir=str(folder / "agents"),
-            mcp_config=str(folder / "mcp.json"),
-            **{f"{platform}_api_url": proxy.url(stage.platform.api_url)},
-        )
-        stage.program.start()
-        await stage.connected()
-        yield stage, proxy
+async def recorded(platform: PlatformName) -> AsyncGenerator[tuple[Stage, list[tuple[str, Any]]], None]:
+    """Context manager: the program runs the stories of the demo, and is connected.
+
+    Yields what it and the platform say to each other with it: kinds, as the simulator names them, with their payloads.
+    """
+    payloads: list[tuple[str, Any]] = []
+
+    def note(kind: str, payload: object) -> None:
+        text = payload if isinstance(payload, str) else json.dumps(payload, default=repr)
+        payloads.append((kind.removeprefix(f"{platform} "), json.loads(text)))
+
+    with recording(note):
+        async with staged(platform, SCENARIO) as stage:
+            folder = stage.program.folder
+            (folder / "agents").mkdir()
+            (folder / "agents" / "threadhand.yaml").write_text(STORY_AGENT, "utf-8")
+            (folder / "mcp.json").write_text(board_server_settings(folder / "notices.txt"), "utf-8")
+            stage.program.change(agents_dir=str(folder / "agents"), mcp_config=str(folder / "mcp.json"))
+            stage.program.start()
+            await stage.connected()
+            yield stage, payloads
 
 
 async def play_stories(stage: Stage) -> None:
