@@ -15,26 +15,15 @@ from bots.demo.scripted_model import serve_scenario
 from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIChatClient
-from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from simulator.model.scenario import load_scenario
 from simulator.model.server import ScriptedServer
 from tests.fakes.web_service import Answer, fake_web_service, says
-from tests.support.narrow import require_type
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
 
 KEY = "sk-secret-of-the-test"
-TOOLS = (
-    {
-        "type": "function",
-        "function": {
-            "name": "read_file",
-            "description": "Reads.",
-            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
-        },
-    },
-)
 STORY = """
 conversations:
   - name: plain
@@ -118,63 +107,6 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 
 @both
-@pytest.mark.parametrize("is_streamed", [True, False])
-async def test_text_and_thinking_arrive_whole_and_the_finish_comes_last(
-    kind: str, is_streamed: bool, server: ScriptedServer
-):
-    async with model(kind, server.base_url) as llm:
-        got = await deltas(llm, ask("greet me", is_streamed=is_streamed))
-    text = "".join(delta.text for delta in got if isinstance(delta, TextDelta))
-    thought = "".join(delta.text for delta in got if isinstance(delta, ThinkingDelta))
-    assert text == "Hello, wörld 🙂 and more."
-    assert thought == "Hm, hm."
-    assert [isinstance(delta, ModelFinished) for delta in got] == [False] * (len(got) - 1) + [True]
-
-
-@both
-@pytest.mark.parametrize("is_streamed", [True, False])
-async def test_usage_is_told_with_the_cached_tokens_in_it(kind: str, is_streamed: bool, server: ScriptedServer):
-    async with model(kind, server.base_url) as llm:
-        last = require_type((await deltas(llm, ask("greet me", is_streamed=is_streamed)))[-1], ModelFinished)
-    assert last.finish_reason == "stop"
-    assert last.usage is not None
-    assert (last.usage.input_tokens, last.usage.cached_tokens, last.usage.output_tokens) == (90, 30, 7)
-    assert (last.usage.cost_usd > 0) == (kind == "litellm")
-    assert last.usage.estimated_usd == last.usage.cost_usd
-
-
-@both
-@pytest.mark.parametrize("is_streamed", [True, False])
-async def test_parallel_calls_keep_their_index_id_name_and_arguments(
-    kind: str, is_streamed: bool, server: ScriptedServer
-):
-    async with model(kind, server.base_url) as llm:
-        got = await deltas(llm, ask("look", is_streamed=is_streamed, tools=TOOLS))
-    calls: dict[int, list[str]] = {}
-    for delta in got:
-        if isinstance(delta, ToolCallDelta):
-            known = calls.setdefault(delta.index, [delta.call_id or "", delta.name or "", ""])
-            known[2] += delta.arguments
-    assert calls == {
-        0: ["call_calls_0_0", "read_file", '{"path": "a.txt"}'],
-        1: ["call_calls_0_1", "read_file", '{"path": "b.txt"}'],
-    }
-    assert isinstance(got[-1], ModelFinished)
-    assert got[-1].finish_reason == "tool_calls"
-
-
-@both
-async def test_an_empty_tool_calls_of_a_stored_message_is_not_sent(kind: str, server: ScriptedServer):
-    request = ModelRequest(
-        model="openai/gpt-4o",
-        messages=({"role": "assistant", "content": "before", "tool_calls": None}, {"role": "user", "content": "greet"}),
-    )
-    async with model(kind, server.base_url) as llm:
-        await deltas(llm, request)
-    assert server.problems == []
-
-
-@both
 async def test_closing_the_stream_early_leaves_the_model_usable(kind: str, server: ScriptedServer):
     async with model(kind, server.base_url) as llm:
         async with aclosing(llm.stream(ask("greet me"))) as stream:
@@ -203,13 +135,6 @@ async def test_a_refusal_before_the_answer_is_translated(kind: str, fault: str, 
     assert type(error) is expected
     assert seen == []
     assert str(error).endswith(".")
-
-
-@both
-async def test_the_wait_that_a_service_asks_for_is_passed_on(kind: str):
-    error, _ = await failure(kind, "{kind: status, status: 429, retry_after_seconds: 7}")
-    assert isinstance(error, ModelUnavailable)
-    assert error.retry_after_seconds == 7
 
 
 @both
@@ -351,14 +276,3 @@ async def test_a_character_that_was_cut_in_two_arrives_whole(kind: str):
     assert "".join(one.text for one in got if isinstance(one, TextDelta)) == "a 🙂 b \ufffd c \ufffd d "
     arguments = [one.arguments for one in got if isinstance(one, ToolCallDelta)]
     assert "".join(arguments) == '{"x": "🙂"}'
-
-
-@both
-async def test_thoughts_that_stand_in_the_answer_are_told_as_thoughts(kind: str):
-    said = (r'{"content":"<thi"}', r'{"content":"nk>Hm.</think>\n\n"}', r'{"content":"Yes. <"}')
-    answer = "".join(map(chunk, said)) + chunk("{}", '"stop"') + "data: [DONE]\n\n"
-    async with fake_web_service([]) as server, model(kind, f"{server.url}/v1") as llm:
-        server.faults["/chat/completions"] = says(answer.encode(), "text/event-stream")
-        got = await deltas(llm, ask("anything"))
-    assert "".join(one.text for one in got if isinstance(one, ThinkingDelta)) == "Hm."
-    assert "".join(one.text for one in got if isinstance(one, TextDelta)) == "Yes. <"

@@ -45,22 +45,6 @@ async def test_a_run_that_waits_already_is_not_queued_twice(queue: RunQueue) -> 
         assert [await queue.get() for _ in range(2)] == ["a", "b"]
 
 
-async def test_a_run_can_be_queued_again_after_its_claim(queue: RunQueue) -> None:
-    async with asyncio.timeout(30):
-        await queue.put("a")
-        assert await queue.get() == "a"
-        await queue.put("a")
-        assert await queue.get() == "a"
-
-
-async def test_each_entry_goes_to_one_worker(queue: RunQueue) -> None:
-    workers = [asyncio.ensure_future(queue.get()) for _ in range(3)]
-    for run_id in ("a", "b", "c"):
-        await queue.put(run_id)
-    async with asyncio.timeout(30):
-        assert sorted(await asyncio.gather(*workers)) == ["a", "b", "c"]
-
-
 async def test_a_cancelled_claim_takes_nothing_along(queue: RunQueue) -> None:
     waiting = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)

@@ -99,24 +99,6 @@ async def test_an_upload_waits_for_a_program_that_reads_late(sandbox: Sandbox) -
     stream.close()
 
 
-async def test_many_connections_do_not_hold_each_other_up(sandbox: Sandbox) -> None:
-    port = await serving(sandbox)
-    unread = await sandbox.connect(port)
-    await unread.write(b"bulk ")
-
-    async def echoed(number: int) -> bytes:
-        stream = await sandbox.connect(port)
-        await stream.write(b"echo %03d" % number)
-        answer = await stream.read(100)
-        stream.close()
-        return answer
-
-    told = await asyncio.gather(*(echoed(number) for number in range(20)))
-    assert told == [b"%03d" % number for number in range(20)]
-    unread.close()
-    assert (await sandbox.shell.sessions()) != ()
-
-
 async def test_a_port_where_nobody_listens_is_told(sandbox: Sandbox) -> None:
     with pytest.raises(ToolError, match="Nothing listens on port 1 "):
         await sandbox.connect(1)

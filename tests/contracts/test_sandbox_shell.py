@@ -7,9 +7,7 @@ import time
 import pytest
 
 from core.domain.errors import ToolError
-from core.ports import CommandOutput, Sandbox
-from sandbox.client.sandbox_client import ShellClient
-from tests.support.narrow import require_type
+from core.ports import Sandbox
 from tests.support.sandboxes import ENDED, content, pieces, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -213,19 +211,6 @@ async def test_a_password_is_asked_for_on_the_terminal(sandbox: Sandbox) -> None
     assert (await sandbox.shell.check("main", timeout_seconds=30)).output.split() == ["Password:", "cba"]
 
 
-async def test_a_syntax_error_that_breaks_bash_itself_is_got_over(sandbox: Sandbox) -> None:
-    assert (await run(sandbox, "echo $(")).exit_code != 0
-    assert (await run(sandbox, "echo on")).output == "on\n"
-
-
-async def test_folder_variables_and_functions_stay_in_their_session(sandbox: Sandbox) -> None:
-    first = await run(sandbox, "mkdir -p sub && cd sub && export A=1 && f() { echo f-$A; }")
-    assert first.folder == "/workspace/sub"
-    assert (await run(sandbox, "basename $PWD; f; true")).output == "sub\nf-1\n"
-    other = await run(sandbox, "echo [$A]", session="other")
-    assert (other.output, other.folder) == ("[]\n", "/workspace")
-
-
 async def test_a_command_starts_in_the_folder_it_names(sandbox: Sandbox) -> None:
     await sandbox.files.write('it\'s a "folder"/file', pieces(b"found"))
     done = await sandbox.shell.execute("cat file", session="new", folder='it\'s a "folder"', timeout_seconds=30)
@@ -234,41 +219,12 @@ async def test_a_command_starts_in_the_folder_it_names(sandbox: Sandbox) -> None
     assert again.folder == "/workspace"
 
 
-async def test_partial_output_then_the_rest(sandbox: Sandbox) -> None:
-    begun = await run(sandbox, "echo one; sleep 1; echo two; (exit 9)", seconds=0.4)
-    assert (begun.output, begun.exit_code) == ("one\n", None)
-    ended = await sandbox.shell.check("main", timeout_seconds=30)
-    assert (ended.output, ended.exit_code) == ("one\ntwo\n", 9)
-    assert await sandbox.shell.check("main") == ended
-
-
-async def test_a_command_that_reads_waits_and_can_be_fed(sandbox: Sandbox) -> None:
-    waiting = await run(sandbox, "cat", seconds=0.3)
-    assert waiting.exit_code is None
-    shell = require_type(sandbox.shell, ShellClient)
-    await shell.type_text("main", "typed\n")
-    deadline = time.monotonic() + 30
-    while "typed" not in (await shell.check("main")).output:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
-    await sandbox.interrupt()
-    assert (await shell.check("main")).exit_code == 130
-    with pytest.raises(ToolError, match="No command is running"):
-        await shell.type_text("main", "x")
-
-
 async def test_a_text_is_waited_for_in_what_was_printed_after_the_last_input(sandbox: Sandbox) -> None:
     await run(sandbox, "while read word; do sleep 0.2; echo [$word] ready; done", seconds=0)
     for word in ("a", "b"):
         await sandbox.shell.type_text("main", f"{word}\n")
         shown = await sandbox.shell.check("main", timeout_seconds=30, until="ready", end_bytes=4000)
         assert (shown.is_found, shown.output) == (True, f"[{word}] ready\n")
-
-
-async def test_what_is_typed_before_the_command_has_begun_reaches_it(sandbox: Sandbox) -> None:
-    await run(sandbox, "read word; echo got $word", seconds=0)
-    await sandbox.shell.type_text("main", "early\n")
-    assert (await sandbox.shell.check("main", timeout_seconds=30)).output == "got early\n"
 
 
 async def test_long_lines_and_many_lines_come_whole(sandbox: Sandbox) -> None:
@@ -289,13 +245,6 @@ async def test_long_output_keeps_head_and_tail_and_is_whole_in_a_file(sandbox: S
     counted = await run(sandbox, f"wc -l < {done.output_path}; tail -1 {done.output_path}")
     assert counted.output.split() == ["200000", "200000"]
     assert [entry.path for entry in await sandbox.files.list("")] == []
-
-
-async def test_binary_output_is_text_all_the_same(sandbox: Sandbox) -> None:
-    done = await run(sandbox, "head -c 100000 /dev/urandom")
-    assert done.exit_code == 0
-    assert 0 < len(done.output.encode()) < 400_000
-    assert "\0" not in done.output
 
 
 async def test_endless_output_is_stopped_and_costs_little(sandbox: Sandbox) -> None:
@@ -332,15 +281,6 @@ async def test_an_interrupt_ends_the_stubborn(sandbox: Sandbox, command: str) ->
     await until_none(sandbox, word)
 
 
-async def test_terminate_kills_also_what_left_the_session(sandbox: Sandbox) -> None:
-    word = some_seconds()
-    left = f"nohup setsid sleep {word} >/dev/null 2>&1 & (sleep {word} &)"
-    await run(sandbox, f"{left}; sleep {word}", seconds=0.5)
-    assert await processes_with(sandbox, word) >= 3
-    await sandbox.shell.terminate("main")
-    await until_none(sandbox, word)
-
-
 async def test_an_interrupt_leaves_background_jobs_of_ended_commands(sandbox: Sandbox) -> None:
     word = some_seconds()
     await run(sandbox, f"sleep {word} &", session="server")
@@ -349,20 +289,6 @@ async def test_an_interrupt_leaves_background_jobs_of_ended_commands(sandbox: Sa
     assert await processes_with(sandbox, word) == 1
     await sandbox.shell.terminate("server")
     await until_none(sandbox, word)
-
-
-async def test_sessions_run_beside_each_other(sandbox: Sandbox) -> None:
-    waiting = "until [ -e all-8 ] || [ $(ls at-* | wc -l) = 8 ]; do sleep 0.05; done; touch all-8"
-    done: list[CommandOutput] = await asyncio.gather(
-        *(run(sandbox, f"touch at-{n}; {waiting}; echo {n}", session=f"s{n}") for n in range(8))
-    )
-    assert [output.output for output in done] == [f"{n}\n" for n in range(8)]
-
-
-async def test_a_terminal_left_raw_does_no_harm(sandbox: Sandbox) -> None:
-    await run(sandbox, "stty raw -isig echo")
-    done = await run(sandbox, "printf 'a\\nb\\n'")
-    assert done.output == "a\nb\n"
 
 
 async def test_what_is_interrupted_before_it_has_begun_never_begins(sandbox: Sandbox) -> None:

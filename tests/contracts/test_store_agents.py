@@ -39,25 +39,6 @@ async def test_the_same_content_is_the_same_version_for_ever(stores: Stores) -> 
     assert first.content_hash == RESEARCH.content_hash != second.content_hash
 
 
-async def test_versions_are_listed_in_order_for_one_agent(stores: Stores) -> None:
-    first, second = (
-        await stores.agents.find_or_add_version(RESEARCH),
-        await stores.agents.find_or_add_version(changed("x")),
-    )
-    other = await stores.agents.find_or_add_version(RESEARCH.model_copy(update={"agent_id": "coding", "team": ()}))
-    assert other.number == 1
-    assert await stores.agents.list_versions("research") == (first, second)
-    assert await stores.agents.list_versions("nobody") == ()
-
-
-async def test_a_version_is_read_as_it_was_recorded(stores: Stores) -> None:
-    version = await stores.agents.find_or_add_version(RESEARCH)
-    await stores.agents.find_or_add_version(changed("Be brief."))
-    assert await stores.agents.find_version(version.agent_version_id) == version
-    assert version.definition == RESEARCH
-    assert await stores.agents.find_version("nobody") is None
-
-
 async def test_recording_at_once_makes_each_version_once(stores: Stores) -> None:
     contents = [RESEARCH, RESEARCH, *(changed(f"{n % 3}") for n in range(9))]
     versions = await asyncio.gather(*(stores.agents.find_or_add_version(one) for one in contents))
@@ -103,15 +84,6 @@ async def test_saving_at_once_leaves_one_current_version(stores: Stores) -> None
     await asyncio.gather(*(stores.agents.make_current(changed(f"{n}")) for n in range(8)))
     assert await stores.count("saved_agent") == 1
     assert await stores.count("agent_version") == 8
-
-
-async def test_a_thread_keeps_its_choice(stores: Stores) -> None:
-    receipt = await stores.say("hello")
-    await stores.agents.choose_agent(ADDRESS, "research")
-    snapshot = require(await stores.conversations.find(ADDRESS))
-    assert (snapshot.thread.thread_id, snapshot.thread.agent_id) == (receipt.thread_id, "research")
-    await stores.agents.choose_agent(ADDRESS, "coding")
-    assert require(await stores.conversations.find(ADDRESS)).thread.agent_id == "coding"
 
 
 async def test_a_choice_makes_the_conversation_where_there_is_none(stores: Stores) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from core.domain.approval import APPROVE_ONCE
 from core.domain.threads import Accept, Decision, IncomingFile, ThreadSnapshot
 from core.stores import DeliveryDraft, DeliveryLease
-from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking, deciding, message
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, asking, deciding, message
 from tests.support.narrow import require
 
 
@@ -35,26 +35,6 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
     fresh = require(await stores.claims.claim(receipt.run_id or "", "w1"))
     (said,) = await stores.journal.read_inputs(fresh)
     assert (said.kind, said.text) == ("answer", "b")
-
-
-async def test_an_answer_goes_on_with_the_request_that_led_to_the_question(stores: Stores) -> None:
-    lease, _ = await stores.asked()
-    asking_run = await stores.conversations.run(lease.run_id)
-    receipt = await stores.say("the second one", key="another message")
-    answering_run = await stores.conversations.run(receipt.run_id or "")
-    assert asking_run is not None
-    assert answering_run is not None
-    assert asking_run.request_ref
-    assert answering_run.request_ref == asking_run.request_ref
-
-
-async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
-    _, ask_id = await stores.asked()
-    receipt = await stores.say("the second one")
-    assert receipt.answered_ask is not None
-    ask = require(await stores.asks.find_ask(ask_id))
-    assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
-    assert ask.is_written_in_thread
 
 
 async def test_a_late_request_is_asked_about_and_its_files_go_with_the_answer(stores: Stores) -> None:
@@ -145,34 +125,6 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
     assert await stores.deliveries.close(again)
 
 
-async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(stores: Stores) -> None:
-    lease, _ = await stores.asked()
-    rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
-    await stores.deliveries.record(rendering, replace(asked, state="attempting"))
-    await stores.say("b")
-    await stores.deliveries.record(rendering, replace(asked, state="delivered", message_ref="p1"))
-    assert not await stores.deliveries.close(rendering)
-    (stale,) = await stores.deliveries.plan_deliveries(rendering, [])
-    assert stale.state == "stale"
-    await stores.deliveries.record(rendering, replace(stale, state="delivered"))
-    assert await stores.deliveries.close(rendering)
-
-
-async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(stores: Stores) -> None:
-    first, ask_id = await stores.asked()
-    rendering = await _shown(stores, first.run_id)
-    assert await stores.deliveries.close(rendering)
-    again = await stores.stops.retry_run(first.run_id, "click", continues=False)
-    assert await stores.finish(require(await stores.claims.claim(again or "", "w1")), asking("And now?"))
-    old = require(await stores.asks.find_ask(ask_id))
-    assert (old.state, old.answer, old.answered_by) == ("withdrawn", None, None)
-    snapshot = require(await stores.conversations.find(ADDRESS))
-    assert snapshot.open_ask is not None
-    assert snapshot.open_ask.text == "And now?"
-    assert first.run_id in await stores.deliveries.open_runs()
-
-
 async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None:
     lease, ask_id = await stores.asked()
     rendering = await _shown(stores, lease.run_id)
@@ -180,11 +132,3 @@ async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None
     assert await stores.conversations.unbind(ADDRESS)
     assert require(await stores.asks.find_ask(ask_id)).state == "withdrawn"
     assert lease.run_id in await stores.deliveries.open_runs()
-
-
-async def test_an_unknown_ask_is_none(stores: Stores) -> None:
-    lease = await stores.started()
-    await stores.finish(lease, FAILED)
-    assert await stores.asks.find_ask("none") is None
-    assert await stores.asks.asks_of_run("none") == ()
-    assert await stores.asks.ask_of_run(lease.run_id) is None

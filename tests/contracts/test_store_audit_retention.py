@@ -27,13 +27,6 @@ async def test_entries_older_than_they_are_kept_go_and_younger_ones_stay(stores:
     assert await stores.audit.newest_entries(limit=9) == (NOW, aged(364))
 
 
-async def test_a_sweep_takes_a_bounded_batch_of_the_oldest(stores: Stores) -> None:
-    await recorded(stores, [aged(400)] * SWEPT_AT_ONCE_MAX + [aged(399)] * 2 + [NOW])
-    assert await stores.audit.delete_old_entries(older_than_days=365) == SWEPT_AT_ONCE_MAX
-    assert await stores.audit.newest_entries(limit=9) == (NOW, aged(399), aged(399))
-    assert await stores.audit.delete_old_entries(older_than_days=365) == 2
-
-
 async def test_sweeps_of_several_processes_take_each_entry_once(stores: Stores) -> None:
     old = SWEPT_AT_ONCE_MAX * 3
     await recorded(stores, [aged(400)] * old + [NOW])

@@ -1,6 +1,5 @@
 """The contract of `core.observability.Backlogs`, on each database."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,7 +10,7 @@ from core.stores import JournalEntry
 from storage.sql.database import Database
 from storage.sql.stores.run_claims import SqlBacklogs
 from storage.sql.tables import runs
-from tests.contracts.stores import ADDRESS, TEST, Stores
+from tests.contracts.stores import TEST, Stores
 from tests.support.narrow import require
 
 
@@ -49,14 +48,6 @@ async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(database: Da
     assert found.oldest_queued_seconds < 300
 
 
-async def test_of_several_the_one_that_waits_longest_is_told(database: Database, stores: Stores) -> None:
-    lease = await stores.started()
-    await stores.say("hello", address=replace(ADDRESS, thread_key="200.1"))
-    await made_long_ago(database)
-    await stores.claims.release(lease)
-    assert await oldest(database) == pytest.approx(3600, abs=300)
-
-
 async def made_long_ago(database: Database) -> None:
     """All runs so far, an hour ago."""
     then = update(runs).values(created_at=datetime.now(UTC) - timedelta(hours=1))
@@ -74,12 +65,3 @@ async def test_only_processes_whose_hearts_beat_are_counted(database: Database, 
     found = await SqlBacklogs(database).backlog()
     assert found.processes_alive == 1
     assert 0 <= found.oldest_heartbeat_seconds <= 4
-
-
-async def test_what_is_over_is_no_backlog(database: Database, stores: Stores) -> None:
-    found = await SqlBacklogs(database).backlog()
-    assert (found.oldest_queued_seconds, found.oldest_heartbeat_seconds) == (0, 0)
-    assert (found.processes_alive, found.open_deliveries) == (0, 0)
-    await stores.finish(await stores.started())
-    found = await SqlBacklogs(database).backlog()
-    assert found.runs == {"queued": 0, "running": 0, "waiting": 0}

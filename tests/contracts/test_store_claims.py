@@ -8,19 +8,9 @@ import pytest
 from core.domain.errors import LeaseLost
 from core.domain.ids import new_id
 from core.domain.threads import Person
-from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, STOPPED, Stores, added
 from tests.support.narrow import require
-
-
-async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> None:
-    receipt = await stores.say("hello")
-    lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
-    assert (lease.attempt, lease.worker_id, lease.thread_id) == (1, "w1", receipt.thread_id)
-    run = require(await stores.conversations.run(lease.run_id))
-    assert (run.status, run.attempt) == ("running", 1)
-    assert run.started_at is not None
 
 
 @pytest.mark.parametrize("is_taken_over", [False, True], ids=["new", "of a worker that is gone"])
@@ -113,18 +103,6 @@ async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(st
     await stores.journal.write(lease, added(lease, 1, "still here"))
 
 
-async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> None:
-    first = await stores.started(worker="w1")
-    await stores.claims.release(first)
-    await stores.claims.release(first)
-    assert require(await stores.conversations.run(first.run_id)).status == "queued"
-    assert await stores.claims.claimable_runs() == (first.run_id,)
-    with pytest.raises(LeaseLost):
-        await stores.journal.write(first, JournalEntry())
-    second = require(await stores.claims.claim(first.run_id, "w1"))
-    assert (second.attempt, second.fence) == (2, first.fence + 1)
-
-
 async def test_what_a_worker_holds_is_told_until_it_ends_or_is_released(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     assert await stores.claims.held_leases("w1") == (lease,)
@@ -210,21 +188,12 @@ async def _queued(stores: Stores, channel: str, person: Person, workspace: str =
     return receipt.run_id or ""
 
 
-@pytest.mark.parametrize("busy_in", ["channel", "workspace"])
-async def test_a_busy_place_lets_the_others_have_their_turn(stores: Stores, busy_in: str) -> None:
-    is_channel = busy_in == "channel"
-    people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
-    busy = [await _queued(stores, "C1" if is_channel else f"C{n}", person) for n, person in enumerate(people)]
-    quiet = await _queued(stores, "C2", BOB, workspace="T1" if is_channel else "T2")
+@pytest.mark.parametrize("busy_in", ["channel", "workspace", "person"])
+async def test_whoever_is_busy_lets_the_others_have_their_turn(stores: Stores, busy_in: str) -> None:
+    people = [ALICE if busy_in == "person" else Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
+    busy = [await _queued(stores, "C" if busy_in == "channel" else f"C{n}", one) for n, one in enumerate(people)]
+    quiet = await _queued(stores, "quiet", BOB, workspace="T2" if busy_in == "workspace" else "T1")
     assert await stores.claims.claimable_runs() == (busy[0], quiet, *busy[1:])
-
-
-async def test_a_busy_person_lets_the_others_have_their_turn(stores: Stores) -> None:
-    busy = [await _queued(stores, f"C{n}", ALICE) for n in range(6)]
-    quiet = await _queued(stores, "C1", BOB)
-    found = await stores.claims.claimable_runs()
-    assert found.index(quiet) <= 2
-    assert [run_id for run_id in found if run_id != quiet] == busy
 
 
 async def test_what_a_channel_has_under_way_counts(stores: Stores) -> None:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from core.domain import ids
-from core.domain.threads import StopRun, Usage
-from core.stores import JournalEntry, UsageEntry
+from core.domain.threads import StopRun
+from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, STOPPED, Stores, asking, deciding, message
 from tests.contracts.test_store_approvals import APPROVAL
 from tests.support.narrow import require
@@ -76,12 +76,3 @@ async def test_the_newest_question_of_a_run_is_the_one_asked_last(stores: Stores
     assert await stores.finish(lease, asking("Which one?"))
     newest = require(await stores.asks.ask_of_run(lease.run_id))
     assert (newest.kind, newest.state) == ("question", "open")
-
-
-async def test_the_model_of_a_run_is_that_of_its_last_turn(stores: Stores) -> None:
-    lease = await stores.started()
-    for turn_id, model in (("turn-0", "first"), ("turn-1", "last"), ("", "vectors")):
-        entry = JournalEntry(usage=(UsageEntry(turn_id=turn_id, model=model, usage=Usage()),))
-        await stores.journal.write(lease, entry)
-    assert await stores.finish(lease)
-    assert require(await stores.conversations.run(lease.run_id)).model == "last"

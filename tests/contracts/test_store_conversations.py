@@ -8,33 +8,11 @@ import pytest
 
 from core.domain.budget import Budget, PlannedCall, Spent
 from core.domain.errors import LeaseLost
-from core.domain.events import Cursor
 from core.domain.threads import Address, Overhear, Position, Selection, Usage
 from core.stores import DeliveryDraft, ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, deciding, message, told
 from tests.support.narrow import require
-
-
-async def test_an_address_nobody_wrote_to_leads_nowhere(stores: Stores) -> None:
-    assert await stores.conversations.find(ADDRESS) is None
-    assert await stores.conversations.snapshot("none") is None
-    assert await stores.conversations.run("none") is None
-    assert await stores.conversations.runs("none") == ()
-    assert await stores.conversations.messages("none") == ()
-    assert await stores.conversations.events("none") == ()
-    assert await stores.conversations.events_so_far("none", after=Cursor(0, 0)) == ((), True)
-    assert await stores.conversations.load_run("none") is None
-    assert await stores.conversations.run_with_thread("none") is None
-
-
-async def test_a_thread_can_be_made_before_anybody_writes(stores: Stores) -> None:
-    thread = await stores.conversations.create(ADDRESS, title="Numbers")
-    receipt = await stores.say("hello")
-    assert (thread.title, thread.state) == ("Numbers", "idle")
-    assert thread.created_at.tzinfo is not None
-    assert receipt.thread_id == thread.thread_id
-    assert receipt.is_new_run
 
 
 async def test_a_thread_is_made_once(stores: Stores) -> None:

@@ -20,12 +20,6 @@ async def _showing(stores: Stores, worker: str = "w1") -> tuple[Lease, DeliveryL
     return lease, rendering
 
 
-async def test_a_new_run_is_to_be_shown(stores: Stores) -> None:
-    first = await stores.say("hello")
-    second = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
-    assert await stores.deliveries.open_runs() == (first.run_id, second.run_id)
-
-
 @pytest.mark.parametrize("is_renewed", [False, True], ids=["of its thread", "of the conversation before"])
 async def test_a_run_knows_whether_an_earlier_one_is_still_shown(stores: Stores, *, is_renewed: bool) -> None:
     lease, rendering = await _showing(stores)
@@ -78,19 +72,6 @@ async def test_a_worker_may_claim_anew_what_it_shows(stores: Stores) -> None:
     assert len(await stores.deliveries.plan_deliveries(new, [STATUS])) == 1
 
 
-async def test_what_a_lost_worker_showed_is_taken_over(stores: Stores) -> None:
-    lease, old = await _showing(stores, "w1")
-    (status,) = await stores.deliveries.plan_deliveries(old, [STATUS])
-    await stores.silence("w1")
-    new = require(await stores.deliveries.claim(lease.run_id, "w2"))
-    delivered = replace(status, state="delivered", message_ref="p1")
-    with pytest.raises(LeaseLost):
-        await stores.deliveries.record(old, delivered)
-    with pytest.raises(LeaseLost):
-        await stores.deliveries.close(old)
-    assert await stores.deliveries.plan_deliveries(new, []) == (status,)
-
-
 async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -> None:
     _, rendering = await _showing(stores)
     (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
@@ -117,14 +98,6 @@ async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -
     ]
     assert planned[0] == attempted
     assert {one.state for one in planned[1:]} == {"pending"}
-
-
-async def test_a_record_keeps_everything(stores: Stores) -> None:
-    _, rendering = await _showing(stores)
-    (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
-    failed = replace(status, state="failed", message_ref="p1", error="not_in_channel", body={"text": "x"})
-    await stores.deliveries.record(rendering, failed)
-    assert await stores.deliveries.plan_deliveries(rendering, []) == (failed,)
 
 
 @pytest.mark.parametrize("state", ["delivered", "failed"])

@@ -14,16 +14,3 @@ async def test_events_are_swept_some_time_after_the_end(stores: Stores) -> None:
     assert await stores.journal.sweep_events(older_than_hours=-1) == 1
     assert await stores.conversations.events(lease.run_id) == ()
     assert len(await stores.conversations.messages(lease.thread_id)) == 1
-
-
-async def test_events_are_swept_a_few_runs_at_a_time(stores: Stores) -> None:
-    for _ in range(3):
-        lease = await stores.started()
-        await stores.journal.write(lease, added(lease, 1, "hello"))
-        await stores.finish(lease)
-    await stores.show_all()
-    under_way = await stores.started()
-    await stores.journal.write(under_way, added(under_way, 1, "hello"))
-    swept = [await stores.journal.sweep_events(older_than_hours=-1, runs_max=2) for _ in range(3)]
-    assert swept == [2, 1, 0]
-    assert len(await stores.conversations.events(under_way.run_id)) == 1

@@ -32,24 +32,6 @@ from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, d
 from tests.support.narrow import require
 
 
-async def test_a_first_message_makes_a_thread_and_a_queued_run(stores: Stores) -> None:
-    receipt = await stores.say("hello", key="m1")
-    snapshot = require(await stores.conversations.find(ADDRESS))
-    assert receipt == Receipt(
-        decision=Accept(),
-        thread_id=snapshot.thread.thread_id,
-        run_id=snapshot.active_run.run_id if snapshot.active_run else "",
-        is_new_run=True,
-    )
-    assert snapshot.thread.address == ADDRESS
-    assert snapshot.thread.state == "running"
-    assert snapshot.active_run == snapshot.last_run
-    assert snapshot.active_run is not None
-    assert snapshot.active_run.status == "queued"
-    assert snapshot.active_run.requester == ALICE
-    assert snapshot.active_run.request_ref == "m1"
-
-
 async def test_of_many_deliveries_at_once_exactly_one_wins(stores: Stores) -> None:
     receipts = await asyncio.gather(*(stores.say("hello", key="m1") for _ in range(12)))
     assert sum(not receipt.is_duplicate for receipt in receipts) == 1
@@ -108,6 +90,7 @@ async def test_characters_that_no_database_holds_are_replaced(stores: Stores) ->
 
 
 async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -> None:
+    assert (await stores.say("stop", decide=deciding(StopRun()))).run_id is None
     lease = await stores.started()
     receipt = await stores.say("stop", key="s1", decide=deciding(StopRun()))
     again = await stores.say("stop", key="s1", decide=deciding(StopRun()))
@@ -117,12 +100,6 @@ async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -
     assert await stores.count("thread_input") == 1
     await stores.finish(lease)
     assert (await stores.say("stop", decide=deciding(StopRun()))).run_id is None
-
-
-async def test_a_stop_where_nothing_runs_does_nothing(stores: Stores) -> None:
-    receipt = await stores.say("stop", decide=deciding(StopRun()))
-    assert receipt == Receipt(decision=StopRun())
-    assert await stores.count("thread") == 0
 
 
 async def test_an_exception_in_the_decision_leaves_nothing_behind(stores: Stores) -> None:
@@ -183,14 +160,6 @@ async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: St
     (last,) = await stores.conversations.events(receipt.run_id or "")
     assert (last.event.kind, last.cursor) == ("run_finished", Cursor(0, 1))
     assert await stores.conversations.events_so_far(receipt.run_id or "", after=Cursor(0, 0)) == ((last,), True)
-
-
-async def test_deleting_one_of_two_inputs_leaves_the_run(stores: Stores) -> None:
-    await stores.say("one", key="m1")
-    receipt = await stores.say("two", key="m2")
-    await stores.inbox.accept_action(_of(message("", key="d1", kind="delete"), "m1"), accept)
-    lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
-    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["two"]
 
 
 async def test_deleting_a_taken_input_does_nothing_and_is_claimed(stores: Stores) -> None:

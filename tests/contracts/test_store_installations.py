@@ -46,12 +46,6 @@ async def test_who_leaves_takes_the_token_and_names_its_own_open_runs(stores: St
     assert await acts(stores) == ["workspace_joined", "workspace_left"]
 
 
-async def test_a_place_without_a_token_only_names_its_runs(stores: Stores) -> None:
-    run = await stores.say("work")
-    assert await stores.installations.leave_workspace("slack", "T1") == (run.run_id,)
-    assert await acts(stores) == []
-
-
 ORGANISATION = replace(HERE, workspace_id="E1", sealed_token="of all")
 
 
@@ -98,16 +92,6 @@ async def test_an_organisation_leaves_with_those_who_joined_by_it(stores: Stores
     found = [await stores.installations.find("slack", team_id) for team_id in runs]
     assert [one and one.workspace_id for one in found] == [None, None, "T3", "E2"]
     assert (await acts(stores))[-3:] == ["workspace_left"] * 3
-
-
-async def test_a_workspace_may_leave_its_organisation_alone(stores: Stores) -> None:
-    await stores.installations.save(ORGANISATION, by=ALICE)
-    for team_id in ("T1", "T2"):
-        await stores.installations.join_organisation("slack", team_id, "E1")
-    run = await stores.say("work")
-    assert await stores.installations.leave_workspace("slack", "T1") == (run.run_id,)
-    assert await stores.installations.find("slack", "T1") is None
-    assert await stores.installations.find("slack", "T2") == ORGANISATION
 
 
 async def test_a_workspace_talks_where_it_has_had_a_conversation(stores: Stores) -> None:

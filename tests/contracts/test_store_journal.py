@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from core.domain.events import MessageAdded, RunFinished, ToolStarted, TurnStarted
-from core.domain.threads import Lease, Reply, ToolCallRecord, Usage
-from core.stores import DeliveryDraft, JournalEntry, RunResult, UsageEntry
-from tests.contracts.stores import ADDRESS, BOB, COMPLETED, FAILED, STOPPED, Stores, added, asking, event, told
+from core.domain.threads import Lease, ToolCallRecord
+from core.stores import DeliveryDraft, JournalEntry, RunResult
+from tests.contracts.stores import ADDRESS, BOB, FAILED, STOPPED, Stores, added, asking, event, told
 from tests.support.narrow import require
 
 
@@ -23,16 +23,6 @@ def _call(lease: Lease, index: int, turn_id: str = "t1") -> ToolCallRecord:
         raw="{}",
         assistant_message_id="m1",
     )
-
-
-async def test_messages_are_numbered_in_order_over_all_entries(stores: Stores) -> None:
-    lease = await stores.started()
-    for number in range(3):
-        pair = (told(lease, f"{number}a"), told(lease, f"{number}b"))
-        await stores.journal.write(lease, JournalEntry(messages=pair))
-    messages = await stores.conversations.messages(lease.thread_id)
-    assert [one.sequence for one in messages] == [1, 2, 3, 4, 5, 6]
-    assert [one.content["content"] for one in messages] == ["0a", "0b", "1a", "1b", "2a", "2b"]
 
 
 async def test_a_message_comes_back_as_it_was_written(stores: Stores) -> None:
@@ -59,19 +49,6 @@ async def test_a_number_that_json_lacks_is_stored_as_none_beside_half_a_pair(sto
     assert stored.metadata == {"raw": "\ud83d", "share": None}
 
 
-async def test_history_holds_what_a_model_sees(stores: Stores) -> None:
-    lease = await stores.started()
-    seen = told(lease, "seen")
-    status = replace(told(lease, "status"), type="status", is_llm_message=False)
-    await stores.journal.write(lease, JournalEntry(messages=(seen, status)))
-    history = await stores.conversations.llm_messages(lease.thread_id)
-    assert [one.message_id for one in history] == [seen.message_id]
-    everything = await stores.conversations.messages(lease.thread_id)
-    assert len(everything) == 2
-    assert await stores.conversations.messages(lease.thread_id, after_sequence=1) == everything[1:]
-    assert await stores.conversations.messages(lease.thread_id, limit=1) == everything[:1]
-
-
 async def test_an_entry_that_fails_in_the_middle_leaves_nothing(stores: Stores) -> None:
     lease = await stores.started()
     await stores.journal.write(lease, added(lease, 1, "kept"))
@@ -82,15 +59,6 @@ async def test_an_entry_that_fails_in_the_middle_leaves_nothing(stores: Stores) 
     assert [one.content["content"] for one in kept] == ["kept"]
     await stores.journal.write(lease, added(lease, 2, "next"))
     assert [m.sequence for m in await stores.conversations.messages(lease.thread_id)] == [1, 2]
-
-
-async def test_taken_inputs_are_not_offered_again(stores: Stores) -> None:
-    lease = await stores.started("one")
-    (first,) = await stores.journal.read_inputs(lease)
-    await stores.say("two")
-    entry = replace(added(lease, 1, "one"), taken_input_ids=(first.input_id,))
-    await stores.journal.write(lease, entry)
-    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["two"]
 
 
 async def test_calls_are_told_in_the_order_they_started(stores: Stores) -> None:
@@ -108,21 +76,6 @@ async def test_a_call_that_starts_again_is_one_call(stores: Stores) -> None:
     await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0),)))
     await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0), _call(lease, 1))))
     assert len(await stores.journal.tool_call_records(lease.run_id)) == 2
-
-
-async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
-    spent = Usage(input_tokens=10, cached_tokens=4, output_tokens=2, cost_usd=0.25, estimated_usd=0.125)
-    first = await stores.started()
-    entry = JournalEntry(usage=(UsageEntry(turn_id="t", model="m", usage=spent),) * 2)
-    await stores.journal.write(first, entry)
-    await stores.finish(first)
-    second = await stores.started("again")
-    await stores.journal.write(second, entry)
-    assert await stores.conversations.usage(run_id=first.run_id) == spent + spent
-    whole = await stores.conversations.usage(thread_id=first.thread_id)
-    assert whole == spent + spent + spent + spent
-    assert await stores.conversations.usage(run_id="none") == Usage()
-    assert require(await stores.conversations.run(first.run_id)).model == "m"
 
 
 async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -> None:
@@ -154,32 +107,6 @@ async def test_a_sandbox_is_remembered_with_the_thread_and_a_delivery_is_planned
     await stores.journal.write(lease, JournalEntry(sandbox_id="box-1", deliveries=(draft,)))
     assert await stores.count("delivery") == 1
     assert require(await stores.conversations.snapshot(lease.thread_id)).thread.sandbox_id == "box-1"
-
-
-async def test_a_finish_ends_run_and_lease_and_leaves_the_drafts(stores: Stores) -> None:
-    lease = await stores.started()
-    drafts = (DeliveryDraft(slot="answer", body={"text": "done"}),)
-    ending = replace(COMPLETED, reply=Reply(kind="answer", text="done"), deliveries=drafts)
-    assert await stores.finish(lease, ending)
-    snapshot = require(await stores.conversations.find(ADDRESS))
-    assert snapshot.thread.state == "idle"
-    assert snapshot.active_run is None
-    assert snapshot.last_run is not None
-    assert snapshot.last_run.status == "completed"
-    assert snapshot.last_run.finish_reason == "stop"
-    assert snapshot.last_run.finished_at is not None
-    assert await stores.count("delivery") == 1
-
-
-async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> None:
-    lease = await stores.started("one")
-    taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
-    await stores.say("wait, also this")
-    entry = replace(added(lease, 1, "done"), taken_input_ids=taken)
-    assert not await stores.journal.finish(lease, entry, COMPLETED)
-    assert await stores.conversations.messages(lease.thread_id) == ()
-    assert len(await stores.journal.read_inputs(lease)) == 2
-    assert await stores.finish(lease)
 
 
 @pytest.mark.parametrize("ending", [STOPPED, FAILED])

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
 from storage.sql.stores.inbox import SWEPT_AT_ONCE_MAX
 from storage.sql.tables import claimed_keys
@@ -31,17 +31,6 @@ async def test_keys_older_than_they_are_kept_go_and_younger_ones_stay(stores: St
     assert await stores.inbox.delete_old_keys(older_than_days=30) == 0
     assert await count(stores) == 3
     assert await stores.inbox.is_key_claimed("m1")
-
-
-async def test_the_thread_and_the_run_of_an_old_key_stay(stores: Stores) -> None:
-    receipt = await stores.say("hello", key="m1")
-    aged = update(claimed_keys).values(claimed_at=datetime.now(UTC) - timedelta(days=31))
-    await stores.database.write(TEST, lambda c: c.execute(aged).close())
-    assert await stores.inbox.delete_old_keys(older_than_days=30) == 1
-    assert receipt.thread_id is not None
-    assert receipt.run_id is not None
-    assert await stores.conversations.snapshot(receipt.thread_id)
-    assert await stores.conversations.run(receipt.run_id)
 
 
 async def test_sweeps_of_several_processes_take_each_key_once(stores: Stores) -> None:

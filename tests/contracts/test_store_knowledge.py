@@ -71,14 +71,6 @@ async def test_the_same_content_added_many_times_at_once_is_one_entry(knowledge:
     assert await found(knowledge, "words", *added) == ["words"]
 
 
-async def test_a_changed_file_is_indexed_anew_and_nothing_of_the_old_is_found(knowledge: SqlKnowledge) -> None:
-    old = await knowledge.add(AGENT, draft(content="1"), cut("the old price"))
-    new = await knowledge.add(AGENT, draft(content="2"), cut("the new price"))
-    assert await knowledge.entries([AGENT]) == (new,)
-    assert await found(knowledge, "price", old, new) == ["the new price"]
-    assert await knowledge.chunks(old.entry_id) == ()
-
-
 async def test_a_renamed_entry_replaces_the_others_of_that_name_in_its_scope(knowledge: SqlKnowledge) -> None:
     other = Scope("agent", "other")
     kept = await knowledge.add(AGENT, draft(name="a", content="1"), cut("kept words"))
@@ -215,14 +207,6 @@ async def test_signs_of_query_languages_are_only_text(knowledge: SqlKnowledge, t
     entry = await knowledge.add(AGENT, draft(), cut(f"before {text} after", "nothing"))
     assert len(await found(knowledge, f"before {text}", entry)) == 1
     assert await found(knowledge, "'\"*()", entry) == []
-
-
-async def test_no_terms_and_no_entries_find_nothing(knowledge: SqlKnowledge) -> None:
-    entry = await knowledge.add(AGENT, draft(), ())
-    assert entry.tokens == 0
-    entry = await knowledge.add(AGENT, draft(content="2"), cut("words"))
-    assert await found(knowledge, "", entry) == []
-    assert await found(knowledge, "words") == []
 
 
 async def test_as_many_chunks_are_found_as_are_wanted(knowledge: SqlKnowledge) -> None:

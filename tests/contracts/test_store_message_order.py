@@ -114,14 +114,6 @@ async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back
     assert await stores.database.read(lambda c: c.exec_driver_sql(kept).scalar_one()) == 1
 
 
-async def test_of_two_edits_the_later_one_counts_in_whatever_order_they_come(stores: Stores) -> None:
-    await stores.say("pay 1000", key="m1", sent_at=NOON)
-    await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
-    old = await change(stores, "edit", "m1", "pay 100", sent_at=at(3))
-    assert isinstance(old.decision, Ignore)
-    assert await read(stores) == ["pay 10"]
-
-
 async def test_a_deletion_is_final_whenever_it_was_sent(stores: Stores) -> None:
     await stores.say("hello", key="m0", sent_at=NOON)
     await stores.say("pay 1000", key="m1", sent_at=NOON)

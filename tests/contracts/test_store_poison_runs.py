@@ -10,7 +10,7 @@ from core.domain.events import AgentEvent, MessageAdded, TurnFinished
 from core.domain.threads import Lease
 from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SUSPECT_DEATHS_MIN
-from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, event, told
+from tests.contracts.stores import ADDRESS, ALICE, Stores, event, told
 from tests.support.narrow import require
 
 
@@ -48,13 +48,6 @@ async def test_deaths_in_a_row_add_up(stores: Stores) -> None:
     assert await stores.claims.held_leases("w3") == (lease,)
 
 
-async def test_a_worker_that_is_buried_has_died(stores: Stores) -> None:
-    lease = await stores.started(worker="w1")
-    assert lease.deaths == 0
-    await stores.claims.remove_worker("w1")
-    assert (await taken_over(stores, lease.run_id, "w2")).deaths == 1
-
-
 async def test_a_run_that_is_handed_back_has_lost_no_worker(stores: Stores) -> None:
     lease = await died(stores, 2)
     for _ in range(3):
@@ -63,15 +56,10 @@ async def test_a_run_that_is_handed_back_has_lost_no_worker(stores: Stores) -> N
     assert (lease.deaths, lease.attempt) == (2, 6)
 
 
-async def test_a_finished_turn_starts_the_count_anew(stores: Stores) -> None:
+@pytest.mark.parametrize("method", ["write", "read_inputs"])
+async def test_a_finished_turn_starts_the_count_anew(stores: Stores, method: str) -> None:
     lease = await died(stores, 2)
-    await stores.journal.write(lease, turn(lease))
-    assert await deaths_after(stores, lease) == 1
-
-
-async def test_a_turn_that_is_stored_as_inputs_are_read_starts_the_count_anew(stores: Stores) -> None:
-    lease = await died(stores, 2)
-    await stores.journal.read_inputs(lease, turn(lease))
+    await getattr(stores.journal, method)(lease, turn(lease))
     assert await deaths_after(stores, lease) == 1
 
 
@@ -99,13 +87,6 @@ async def test_an_answer_to_an_ask_starts_the_count_anew(stores: Stores) -> None
     assert await stores.claims.claim(lease.run_id, "w9") is None
     assert await stores.stops.request_stop(lease.run_id, by=ALICE)
     assert (await taken_over(stores, lease.run_id, "w9")).deaths == 0
-
-
-async def test_a_retried_run_starts_without_deaths(stores: Stores) -> None:
-    lease = await died(stores, 3)
-    assert await stores.finish(lease, FAILED)
-    again = await stores.stops.retry_run(lease.run_id, "click", continues=False)
-    assert (await taken_over(stores, again or "", "w9")).deaths == 0
 
 
 async def suspects(stores: Stores, number: int) -> tuple[str, ...]:

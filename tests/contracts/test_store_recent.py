@@ -22,13 +22,6 @@ async def recent(stores: Stores, lease: Lease, *added: Message) -> list[object]:
     return [one.content["content"] for one in found]
 
 
-async def test_without_a_summary_it_is_the_whole_history(stores: Stores) -> None:
-    lease = await stores.started()
-    assert await recent(stores, lease) == []
-    status = aside(lease, "status", "status")
-    assert await recent(stores, lease, told(lease, "a"), status, told(lease, "b")) == ["a", "b"]
-
-
 async def test_a_summary_stands_for_what_it_replaces(stores: Stores) -> None:
     lease = await stores.started()
     a, b, c, d = (told(lease, words) for words in "abcd")

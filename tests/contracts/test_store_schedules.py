@@ -10,7 +10,6 @@ import pytest
 from core.domain.approval import Approval, CallToApprove
 from core.domain.schedules import (
     DEFAULT_LIMITS,
-    EVENTS_PER_HOUR_MAX,
     FAILURES_MAX,
     PROPOSAL_DAYS,
     DueSchedule,
@@ -67,13 +66,6 @@ async def begin(stores: Stores, now: datetime = START) -> list[Firing]:
         for due in await due_at(stores, now)
     ]
     return [one for one in fired if one]
-
-
-async def test_a_schedule_is_read_as_it_was_saved(stores: Stores) -> None:
-    schedule = replace(DAILY, agent_id="research", owner=replace(ALICE, time_zone="UTC"), problem="x", state="paused")
-    assert await save(stores, schedule) == [True]
-    assert await stores.schedules.find("daily") == schedule
-    assert await stores.schedules.find("other") is None
 
 
 async def test_each_time_fires_once_however_many_processes_look(stores: Stores) -> None:
@@ -216,15 +208,6 @@ async def test_somebody_can_run_a_paused_schedule_now_without_moving_its_next_ti
         await stores.schedules.begin_firing(DueSchedule(schedule=paused), plan, due_at=START, claimed_until=now) is None
     )
     assert [one.firing_id for one in await stores.schedules.claim_pending_firings(START, START)] == [fired.firing_id]
-
-
-async def test_a_deleted_schedule_takes_its_firings_along(stores: Stores) -> None:
-    await save(stores, DAILY)
-    (fired,) = await begin(stores)
-    await stores.schedules.delete("daily", by=ALICE)
-    assert not await stores.schedules.record_announcement(fired, "100.5")
-    await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
-    assert await stores.count("firing") == 0
 
 
 async def test_people_and_workspaces_may_have_so_many(stores: Stores) -> None:
@@ -436,14 +419,6 @@ async def test_what_belongs_together_goes_to_one_thread(stores: Stores) -> None:
     await stores.schedules.record_announcement(later, "100.7")  # it opened another thread, because that one was gone
     last = require_type(await call(stores, replace(CALL, key="k5")), Firing)
     assert await stores.schedules.find_group_thread(last) == replace(last, thread_key="100.7")
-
-
-async def test_a_trigger_begins_so_many_tasks_within_an_hour(stores: Stores) -> None:
-    await save(stores, HOOK)
-    for number in range(EVENTS_PER_HOUR_MAX):
-        assert isinstance(await call(stores, replace(CALL, key=str(number))), Firing)
-    assert await call(stores, replace(CALL, key="one more")) == "too_often"
-    assert await call(stores, replace(CALL, key="0")) == "duplicate"
 
 
 async def test_a_trigger_whose_last_tasks_failed_begins_nothing(stores: Stores) -> None:

@@ -21,14 +21,6 @@ async def test_the_first_of_several_concurrent_claims_wins(stores: Stores) -> No
     assert await stores.takeover_claims.find("k1") == winners[0]
 
 
-async def test_each_link_has_its_own_claim(stores: Stores) -> None:
-    other = replace(CLAIM, link_key="k2", cookie_hash="bob")
-    assert await stores.takeover_claims.claim(CLAIM)
-    assert await stores.takeover_claims.claim(other)
-    assert await stores.takeover_claims.find("k2") == other
-    assert await stores.takeover_claims.find("k3") is None
-
-
 async def test_a_claim_ends_once_and_is_not_claimed_again(stores: Stores) -> None:
     await stores.takeover_claims.claim(CLAIM)
     ends = await asyncio.gather(*(stores.takeover_claims.end("k1") for _ in range(4)))

@@ -121,15 +121,6 @@ async def test_the_sums_of_a_day_outlive_the_person_who_is_erased(stores: Stores
     assert (again.person.cost_usd, again.workspace.cost_usd) == (1, 8)
 
 
-async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(stores: Stores) -> None:
-    await _spread(stores)
-    spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
-    costs = (spent.run, spent.person, spent.channel, spent.workspace)
-    assert [one.cost_usd for one in costs] == [0, 5, 3, 7]
-    later = datetime.now(UTC).date() + timedelta(days=2)
-    assert await stores.ledger.spending_by(ALICE, ADDRESS, since=later) == Spending()
-
-
 async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(stores: Stores) -> None:
     lease = await _started(stores)
     used = Usage(input_tokens=100, cost_usd=0.5, estimated_usd=0.5)
