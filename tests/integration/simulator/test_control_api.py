@@ -86,17 +86,6 @@ async def test_it_serves_all_services_and_ends_with_a_signal() -> None:
         assert await made.process.wait() == 0
 
 
-async def test_a_port_in_use_and_a_missing_service_end_it_with_a_sentence() -> None:
-    async with simulator("--slack") as made:
-        port = made.lines["slack"]["url"].split(":")[2].split("/")[0]
-        code, complaint = await ended("--slack", "--slack-port", port)
-        assert code == 2
-        assert complaint == f"simulator: Port {port} of this machine is in use.\n"
-    code, complaint = await ended()
-    assert code == 2
-    assert "--slack, --discord and --modal" in complaint
-
-
 async def ended(*arguments: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "simulator", *arguments, env=ENVIRONMENT, stdout=DEVNULL, stderr=PIPE
@@ -154,28 +143,3 @@ async def refusal(bot: AsyncWebClient, place: dict[str, str]) -> Any:
     with pytest.raises(SlackApiError) as refused:
         await bot.chat_postMessage(**place)
     return refused.value.response
-
-
-async def test_what_makes_no_sense_is_refused_with_a_sentence() -> None:
-    async with simulator("--slack") as made:
-        place = {"person": "alice", "channel_id": "general"}
-        silent = await made.post("slack/actions/say", **place)
-        assert (silent["status"], silent["message"]) == (400, "a message needs a text or a file")
-        assert (await made.post("slack/actions/sing", **place))["status"] == 404
-        assert (await made.post("slack/actions/say", **place, tone="high"))["status"] == 400
-        assert (await made.post("slack/faults", fault="flood"))["status"] == 400
-        assert (await made.patch("slack/settings", bot_token="x"))["status"] == 400
-        assert (await made.get("slack/transcript", channel="attic"))["status"] == 404
-        assert (await made.get("discord"))["status"] == 404
-        assert (await made.post("modal/faults", rpc="SandboxCreate"))["status"] == 404
-        async with made.session.get(
-            made.lines["control"]["url"], headers={"Origin": "http://evil.example"}
-        ) as response:
-            assert response.status == 403
-
-
-async def test_faults_of_modal_are_armed_by_status() -> None:
-    async with simulator("--modal") as made:
-        fault = {"rpc": "SandboxCreate", "status": "UNAVAILABLE"}
-        assert (await made.post("modal/faults", **fault))["status"] == 200
-        assert (await made.post("modal/faults", **{**fault, "status": "GONE"}))["status"] == 400

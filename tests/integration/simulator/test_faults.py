@@ -1,6 +1,5 @@
 """Both platforms misbehave on demand: as often as they are told to, and in the calls that they are told."""
 
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -63,20 +62,3 @@ async def test_a_response_never_comes(caller: Caller, fault: str, messages: int)
     with pytest.raises(TimeoutError):
         await caller.post(timeout=aiohttp.ClientTimeout(total=0.2))
     assert caller.posted() == messages
-
-
-async def test_a_slow_response_comes_in_the_end(caller: Caller) -> None:
-    caller.platform.misbehave("slow", method=caller.pattern, seconds=0.1)
-    start = time.monotonic()
-    assert await caller.post() == 200
-    assert time.monotonic() - start >= 0.1
-
-
-@pytest.mark.parametrize("fault", ["refuse", "invalid_session", "nonsense"])
-async def test_a_fault_that_a_platform_does_not_have_is_refused(caller: Caller, fault: str) -> None:
-    """Discord has no error codes to refuse with, and Slack no sessions."""
-    if fault == ("refuse" if isinstance(caller.platform, SlackSimulator) else "invalid_session"):
-        caller.platform.misbehave(fault)
-    else:
-        with pytest.raises(ValueError, match=r"no fault|does not|has no"):
-            caller.platform.misbehave(fault)

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bots.demo.scripted_model import serve_scenario
-from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
 from core.llm.openai_client import OpenAIChatClient
-from core.ports import ModelRequest, TextDelta
-from simulator.model.scenario import ScenarioError, load_scenario
+from core.ports import ModelRequest
+from simulator.model.scenario import load_scenario
 from simulator.model.server import ScriptedServer
 from tests.support.closing import close_after
 
@@ -29,7 +29,6 @@ conversations:
         fault: {kind: status, status: 503, times: 1}
       - {text: "never", optional: true}
 """)
-TOOL: JsonObject = {"type": "function", "function": {"name": "read_file", "parameters": {}}}
 ASKED: JsonObject = {"role": "user", "content": "add up uploads/a.csv"}
 SAID: JsonObject = {"role": "assistant", "content": "I read a.csv."}
 
@@ -52,17 +51,6 @@ async def said(server: ScriptedServer, *messages: JsonObject, tools: tuple[JsonO
         return [delta async for delta in llm.stream(request)]
 
 
-def text_of(deltas: list) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-
-
-async def test_a_later_conversation_of_the_same_thread_starts_over(server: ScriptedServer):
-    thanks: JsonObject = {"role": "user", "content": "thanks"}
-    with pytest.raises(ModelUnavailable):
-        await said(server, ASKED, SAID, result(), SAID, thanks)
-    assert text_of(await said(server, ASKED, SAID, result(), SAID, thanks)) == "You are welcome."
-
-
 async def test_steps_left_over_and_unexpected_requests_fail_the_check(server: ScriptedServer):
     assert server.unplayed_steps() == ("sums, step 1", "sums, step 2", "thanks, step 1")
     with pytest.raises(AssertionError, match="never played: sums, step 1"):
@@ -72,36 +60,3 @@ async def test_steps_left_over_and_unexpected_requests_fail_the_check(server: Sc
     assert "sums, step 2: the success of the last result is False" in raised.value.detail
     with pytest.raises(AssertionError, match="the success of the last result"):
         server.check()
-
-
-@pytest.mark.parametrize(
-    ("messages", "why"),
-    [
-        (({"role": "user", "content": "hello"},), "no conversation"),
-        (({"role": "user", "content": "add up nothing"},), "nothing was captured for {{file}}"),
-        ((ASKED, SAID, result(), SAID, SAID), "sums has no step 4"),
-        ((ASKED, {"role": "tool", "content": "x"}), "no tool_call_id"),
-        ((ASKED, {"role": "robot", "content": "x"}), "'robot'"),
-    ],
-)
-async def test_what_the_scenario_does_not_know_is_refused_with_the_reason(
-    server: ScriptedServer, messages: tuple[JsonObject, ...], why: str
-):
-    with pytest.raises(ModelRejected):
-        await said(server, *messages)
-    assert why in server.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("conversations: [", "not valid YAML"),
-        ("conversations: []", "conversations"),
-        ("conversations: [{name: a, steps: [{txt: x}]}]", "conversations.0.steps.0.txt"),
-        ("conversations: [{name: a, capture: {x: '('}, steps: [{text: x}]}]", "no regular expression"),
-        ("conversations: [{name: a, steps: [{text: x}]}, {name: a, steps: [{text: x}]}]", "same name"),
-    ],
-)
-def test_a_mistake_in_a_scenario_is_told_with_its_place(text: str, place: str):
-    with pytest.raises(ScenarioError, match=place):
-        load_scenario(text)

@@ -4,12 +4,8 @@ import pytest
 
 from simulator.discord import DiscordSimulator
 from tests.integration.simulator.discord.bot import TOKEN
-from tests.integration.simulator.discord.socket import ALL, GUILDS, opened
+from tests.integration.simulator.discord.socket import opened
 from tests.support.waiting import until
-
-
-def general(simulator: DiscordSimulator) -> str:
-    return simulator.view().channels[0].channel_id
 
 
 async def test_a_missing_heartbeat_ends_the_session(simulator: DiscordSimulator) -> None:
@@ -48,26 +44,6 @@ async def test_a_wrong_frame_is_answered_by_its_close_code(simulator: DiscordSim
         assert await socket.close_code() == code
 
 
-async def test_an_unknown_version_of_the_api_is_refused(simulator: DiscordSimulator) -> None:
-    with pytest.raises(TypeError):
-        async with opened(simulator, "?v=3"):
-            pass
-
-
-async def test_an_identify_is_refused_the_second_time_and_with_an_intent_that_is_off(
-    simulator: DiscordSimulator,
-) -> None:
-    async with opened(simulator) as socket:
-        await socket.identify(GUILDS)
-        await socket.event("GUILD_CREATE")
-        await socket.send(2, {"token": TOKEN, "intents": GUILDS})
-        assert await socket.close_code() == 4005
-    simulator.settings.has_message_content_intent = False
-    async with opened(simulator) as socket:
-        await socket.send(2, {"token": TOKEN, "intents": ALL})
-        assert await socket.close_code() == 4014
-
-
 @pytest.mark.parametrize(
     ("ending", "session_seconds", "sequence", "refusal"),
     [("drop", 300.0, 999, 4007), ("drop", 0.0, 2, False), ("close", 300.0, 2, False)],
@@ -92,13 +68,3 @@ async def test_a_session_that_cannot_be_resumed(
         else:
             assert (await socket.frame(9))["d"] is False
             await socket.identify()
-
-
-async def test_clearing_the_faults_lets_a_held_event_go(simulator: DiscordSimulator) -> None:
-    async with opened(simulator) as socket:
-        await socket.identify()
-        await socket.event("GUILD_CREATE")
-        simulator.misbehave("reorder", seconds=60)
-        await simulator.say("alice", general(simulator), "held")
-        simulator.misbehave("none")
-        assert (await socket.event("MESSAGE_CREATE"))["content"] == "held"

@@ -11,7 +11,7 @@ from core.tasks import spawn
 from simulator.discord.json_reading import Json
 from tests.integration.simulator.discord.bot import Rest
 from tests.integration.simulator.discord.socket import opened
-from tests.integration.simulator.discord.test_rest import COMMANDS, GENERAL, command, option
+from tests.integration.simulator.discord.test_rest import GENERAL
 
 GO: Json = {"type": 1, "components": [{"type": 2, "style": 1, "label": "Go", "custom_id": "go"}]}
 
@@ -30,34 +30,6 @@ async def heard(rest: Rest, act: Any) -> AsyncIterator[tuple[asyncio.Task[Any], 
 async def press(rest: Rest) -> tuple[str, Any]:
     _, message = await rest("POST", GENERAL, {"content": "press", "components": [GO]})
     return message["id"], rest.simulator.press("alice", "4001", message["id"], "go")
-
-
-@pytest.mark.parametrize(
-    ("choices", "is_taken"),
-    [
-        ([{"name": "Red: a colour", "value": "red"}], True),
-        ([], True),
-        ([{"name": "n" * 101, "value": "long"}], False),
-        ([{"name": "long", "value": "v" * 101}], False),
-        ([{"name": f"c{n}", "value": "x"} for n in range(26)], False),
-    ],
-)
-async def test_an_option_suggests_at_most_25_short_values(rest: Rest, choices: list[Json], is_taken: bool) -> None:
-    rest.simulator.settings.answer_seconds = 3.0 if is_taken else 0.5
-    await rest("PUT", COMMANDS, [command("paint", options=[option("colour", autocomplete=True), option("size")])])
-    place = ("alice", "4001", "paint")
-    suggesting = rest.simulator.suggest(*place, {"colour": "re"}, "colour")
-    async with heard(rest, suggesting) as (acting, told, callback, _):
-        assert [(one["value"], one["focused"]) for one in told["data"]["options"]] == [("re", True)]
-        status, _ = await rest("POST", callback, {"type": 8, "data": {"choices": choices}}, token=None)
-        assert (status == 204) is is_taken
-        if is_taken:
-            assert [{"name": one.label, "value": one.value} for one in await acting] == choices
-        else:
-            with pytest.raises(TimeoutError):
-                await acting
-    with pytest.raises(ValueError, match="suggests nothing"):
-        await rest.simulator.suggest(*place, {}, "size")
 
 
 @pytest.mark.parametrize("comes_expired", [False, True])
@@ -101,32 +73,3 @@ async def test_one_answer_is_taken_and_those_that_make_no_sense_are_refused(rest
         assert (await rest("POST", hook, {"content": "late"}, token=None))[1]["code"] == 50027
     with pytest.raises(ValueError, match="gone"):
         await rest.simulator.press("alice", "4001", message_id, "go")
-
-
-async def test_a_command_is_called_with_typed_options_and_in_servers_alone_if_it_says_so(rest: Rest) -> None:
-    options = [
-        option("count", 4),
-        option("share", 10),
-        option("loud", 5),
-        option("who", 6),
-        option("mode", choices=[{"name": "Fast", "value": "f"}]),
-        option("short", max_length=3),
-    ]
-    await rest("PUT", COMMANDS, [command(name_localizations={"de": "halt"}, options=options)])
-    rest.simulator.settings.locale = "de"
-    assert [one.name for one in rest.simulator.view().commands] == ["halt"]
-    for name, value in (("count", "many"), ("who", "carol"), ("mode", "Slow"), ("short", "long")):
-        with pytest.raises(ValueError, match=name if name != "who" else "carol"):
-            await rest.simulator.command("alice", "4001", "stop", {name: value})
-    good = {"count": "3", "share": "0.5", "loud": "true", "who": "@bob", "mode": "Fast"}
-    calling = rest.simulator.command("alice", "4001", "stop", good)
-    async with heard(rest, calling) as (acting, told, callback, _):
-        values = {item["name"]: item["value"] for item in told["data"]["options"]}
-        assert values == {"count": 3, "share": 0.5, "loud": True, "who": "2002", "mode": "f"}
-        assert told["data"]["resolved"]["users"]["2002"]["username"] == "bob"
-        assert (await rest("POST", callback, {"type": 4, "data": {"content": "done"}}, token=None))[0] == 204
-        assert await acting == told["id"]
-    for more in ({"contexts": [0]}, {"dm_permission": False}):
-        await rest("PUT", COMMANDS, [command(**more)])
-        with pytest.raises(ValueError, match="server alone"):
-            await rest.simulator.command("alice", "5001", "stop", {})

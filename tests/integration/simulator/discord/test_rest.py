@@ -5,19 +5,10 @@ from typing import Any
 import pytest
 
 from simulator.discord.json_reading import Json
-from simulator.discord.rules.permissions import (
-    ADD_REACTIONS,
-    ATTACH,
-    CREATE_THREADS,
-    READ_HISTORY,
-    SEND,
-    SEND_IN_THREADS,
-    VIEW,
-)
+from simulator.discord.rules.permissions import SEND, SEND_IN_THREADS, VIEW
 from simulator.discord.world import ANNOUNCEMENTS, COMPONENTS_V2, FORUM
-from simulator.view import SentFile
 from tests.integration.simulator.conversations import filled, part_of
-from tests.integration.simulator.discord.bot import Rest, form
+from tests.integration.simulator.discord.bot import Rest
 
 GENERAL = "/channels/4001/messages"
 COMMANDS = "/applications/1001/commands"
@@ -210,29 +201,6 @@ async def test_messages_and_commands_that_discord_refuses(rest: Rest) -> None:
     assert rest.simulator.view().channels[0].messages == ()
 
 
-async def test_bodies_of_other_kinds(rest: Rest) -> None:
-    headers = {"Authorization": "Bot test-token", "Content-Type": "application/json"}
-    url = rest.simulator.api_url + GENERAL
-    async with rest.session.post(url, data=b"{", headers=headers) as response:
-        assert (response.status, (await response.json())["code"]) == (400, 50109)
-    headers["Content-Type"] = "text/plain"
-    async with rest.session.post(url, data=b"{}", headers=headers) as response:
-        assert response.status == 400
-    large = b"x" * (10 * 1024 * 1024 + 1)
-    data = form("{}", ("files[0]", "a.bin", large))
-    assert (await rest("POST", GENERAL, form=data)) == (413, {"message": "Request entity too large", "code": 40005})
-    rest.simulator.settings.guild_tier = 2
-    assert (await rest("POST", GENERAL, form=form("{}", ("files[0]", "a.bin", large))))[0] == 200
-    files = [(f"files[{n}]", f"{n}.txt", b"") for n in range(11)]
-    assert (await rest("POST", GENERAL, form=form("{}", *files)))[1]["code"] == 50035
-
-
-def forbid(rest: Rest, permissions: int, owner: str) -> None:
-    """Takes permissions away in the channel, from everybody or from the bot."""
-    overwrite: Json = {"id": owner, "type": 0, "allow": "0", "deny": str(permissions)}
-    rest.simulator.settings.channel_overwrites["4001"] = [overwrite]
-
-
 @pytest.mark.parametrize(
     ("permission", "in_channel", "in_thread"),
     [(VIEW, 50001, 50001), (SEND, 50013, None), (SEND_IN_THREADS, None, 50013)],
@@ -247,19 +215,6 @@ async def test_writing_needs_permissions(
     ]
     for path, code in ((GENERAL, in_channel), (f"/channels/{said}/messages", in_thread)):
         assert (await rest("POST", path, {"content": "x"}))[1].get("code") == code
-
-
-async def test_threads_reactions_and_history_have_permissions_of_their_own(rest: Rest) -> None:
-    said = await rest.simulator.say("alice", "4001", "hello")
-    forbid(rest, CREATE_THREADS | ADD_REACTIONS | ATTACH | READ_HISTORY, "1001")
-    assert (await rest("POST", f"{GENERAL}/{said}/threads", {"name": "t"}))[1]["code"] == 50013
-    assert (await rest("PUT", f"{GENERAL}/{said}/{EYES}"))[1]["code"] == 50013
-    assert (await rest("GET", GENERAL))[1] == []
-    rest.simulator.settings.channel_overwrites.clear()
-    rest.simulator.settings.missing_permissions.add("PUT /channels/*/reactions/*")
-    assert (await rest("PUT", f"{GENERAL}/{said}/{EYES}"))[1]["code"] == 50013
-    rest.simulator.settings.hidden_channels.add("4001")
-    assert (await rest("GET", GENERAL))[1]["code"] == 50001
 
 
 async def test_forums_announcements_locked_threads_and_other_servers(rest: Rest) -> None:
@@ -285,12 +240,3 @@ async def test_forums_announcements_locked_threads_and_other_servers(rest: Rest)
     _, active = await rest("GET", f"/guilds/{other.guild_id}/threads/active")
     assert [one["id"] for one in active["threads"]] == [thread["id"]]
     assert (await rest("PUT", f"/channels/{thread['id']}/thread-members/2002"))[0] == 404, "bob is in the other server"
-
-
-async def test_without_the_content_intent_history_is_blank_too(rest: Rest) -> None:
-    rest.simulator.settings.has_message_content_intent = False
-    hidden = await rest.simulator.say("alice", "4001", "hidden", files=[SentFile(name="a.txt", content=b"a")])
-    shown = await rest.simulator.say("alice", "4001", "@threadhand shown")
-    _, message = await rest("GET", f"{GENERAL}/{hidden}")
-    assert (message["content"], message["attachments"]) == ("", [])
-    assert (await rest("GET", f"{GENERAL}/{shown}"))[1]["content"] == "<@1001> shown"

@@ -1,7 +1,5 @@
 """What a person does and meets on the page beside the story."""
 
-from pathlib import Path
-
 import pytest
 from playwright.async_api import expect
 
@@ -35,23 +33,6 @@ def public_channel(platform: SimulatedPlatform) -> str:
     return next(one.channel_id for one in platform.view().channels if not one.is_direct)
 
 
-async def test_files_are_chosen_dropped_again_and_sent(tmp_path: Path) -> None:
-    (tmp_path / "kept.txt").write_text("what is kept")
-    (tmp_path / "dropped.txt").write_text("what is not")
-    async with program(HELLO) as stage, reading(stage) as reader:
-        slack = reader.side("slack")
-        chooser = slack.get_by_label("Attach a file")
-        await chooser.set_input_files([tmp_path / "kept.txt", tmp_path / "dropped.txt"])
-        await reader.button("slack", "Do not attach dropped.txt").click()
-        await reader.says("slack", "@threadhand look at this")
-        sent = reader.message("slack", "look at this")
-        await expect(sent.get_by_role("link", name="kept.txt")).to_be_visible()
-        await expect(slack.get_by_text("dropped.txt")).to_have_count(0)
-        await expect(reader.message("slack", "Good day.")).to_be_visible()
-        kept = await reader.download(sent.get_by_role("link", name="kept.txt"))
-        assert kept == "what is kept"
-
-
 async def test_commands_and_names_are_completed() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
         discord, box = reader.side("discord"), reader.box("discord")
@@ -81,31 +62,6 @@ async def test_commands_and_names_are_completed() -> None:
         await box.press_sequentially("/agent use rese")
         await discord.get_by_role("option", name="/agent use research").click()
         await expect(box).to_have_value("/agent use research ")
-
-
-async def test_a_box_to_write_in_is_one_tab_stop_away() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        for platform, stops in (("slack", 1), ("discord", 2)):
-            await reader.page.reload()
-            await expect(reader.page.locator(f"#write-{platform}")).to_be_attached()
-            for _ in range(stops):
-                await reader.page.keyboard.press("Tab")
-            await reader.page.keyboard.press("Enter")
-            await expect(reader.box(platform)).to_be_focused()
-
-
-async def test_the_fault_menu_closes_on_escape_and_colours_are_kept() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        slack = reader.side("slack")
-        await slack.get_by_label("Make this platform misbehave").click()
-        await expect(slack.get_by_label("Fault")).to_be_visible()
-        await reader.page.keyboard.press("Escape")
-        await expect(slack.get_by_label("Fault")).to_be_hidden()
-        await slack.get_by_label("Show Slack in dark colours").click()
-        await reader.side("discord").get_by_label("Show Discord in light colours").click()
-        await reader.keep_picture("colours")
-        await reader.page.reload()
-        await expect(slack.get_by_label("Show Slack in light colours")).to_be_visible()
 
 
 async def test_a_dark_system_gets_a_dark_slack_and_an_armed_fault_is_shown() -> None:
@@ -139,30 +95,6 @@ async def test_room_is_left_for_the_messages() -> None:
                 overflow = "document.documentElement.scrollWidth - innerWidth"
                 assert await reader.page.evaluate(overflow) <= 0
                 await reader.keep_picture(f"room-{wide}-{platform}")
-
-
-CUT = """bar => {
-  const title = bar.querySelector("h2"), workspace = title.querySelector("small");
-  const cut = [...bar.children].filter(one => one.scrollWidth > one.clientWidth).map(one => one.outerHTML);
-  const isShown = workspace.offsetTop + workspace.offsetHeight <= title.offsetTop + title.offsetHeight + 1;
-  return [cut, isShown, bar.scrollWidth - bar.clientWidth];
-}"""
-
-
-async def test_a_bar_cuts_no_name_beside_an_open_thread() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        channel = public_channel(stage.slack)
-        root = await stage.slack.say("bob", channel, "where it begins")
-        await stage.slack.say("bob", channel, "a reply", thread_id=root)
-        await reader.button("slack", "1 reply").click()
-        for wide in (1400, 1101, 1001):
-            await reader.page.set_viewport_size({"width": wide, "height": 800})
-            for platform in ("slack", "discord"):
-                cut, is_shown, overflow = await reader.side(platform).locator(".bar").evaluate(CUT)
-                assert (cut, overflow) == ([], 0), (platform, wide)
-                assert is_shown or wide < 1400, (platform, wide)
-                await expect(reader.button(platform, "Send")).to_be_in_viewport(ratio=1)
-            await reader.keep_picture(f"bar-{wide}")
 
 
 async def test_a_slack_thread_opens_in_a_panel_beside_its_channel() -> None:
@@ -212,21 +144,6 @@ async def test_nested_lists_keep_their_numbers() -> None:
         assert style == "lower-alpha"
 
 
-async def test_a_message_is_edited_and_deleted_in_its_place() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        await reader.says("slack", "a first *version*")
-        message = reader.message("slack", "first version")
-        await message.hover()
-        await message.get_by_role("button", name="More about").click()
-        await message.get_by_role("button", name="Edit").click()
-        await message.get_by_label("The new text").fill("a second version")
-        await message.get_by_role("button", name="Save").click()
-        edited = reader.message("slack", "a second version")
-        await expect(edited).to_contain_text("(edited)")
-        await edited.get_by_role("button", name="Delete").click()
-        await expect(reader.side("slack").locator("article")).to_have_count(0)
-
-
 @pytest.mark.parametrize("size", [(1280, 800), PHONE], ids=["wide", "phone"])
 async def test_hostile_messages_neither_run_nor_break_the_page(size: tuple[int, int]) -> None:
     async with program(HELLO) as stage, reading(stage, size=size) as reader:
@@ -245,14 +162,6 @@ async def test_hostile_messages_neither_run_nor_break_the_page(size: tuple[int, 
         assert await reader.page.evaluate("document.documentElement.scrollWidth") <= size[0]
         for box in await reader.page.locator(".messages").all():
             assert await box.evaluate("box => box.scrollWidth <= box.clientWidth")
-
-
-async def test_the_page_tells_what_the_platform_refuses_and_keeps_the_text() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        await reader.says("discord", "x" * 2001)
-        await expect(reader.page.get_by_role("alert").first).not_to_be_empty()
-        await expect(reader.box("discord")).to_have_value("x" * 2001)
-        reader.errors.clear()  # the browser notes each refused request
 
 
 async def test_the_page_goes_on_when_the_demo_is_back() -> None:
@@ -297,13 +206,3 @@ async def test_a_reader_of_older_messages_is_not_moved_but_told_of_new_ones() ->
         await reader.button("slack", "New messages below").click()
         await expect(reader.message("slack", "something new")).to_be_in_viewport()
         await expect(reader.button("slack", "New messages below")).to_be_hidden()
-
-
-async def test_direct_messages_belong_to_one_person() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        for platform in ("slack", "discord"):
-            await reader.button(platform, "threadhand").click()
-            await reader.says(platform, "hello from alice")
-            await expect(reader.message(platform, "Good day.")).to_be_visible()
-            await reader.side(platform).get_by_label("You are").select_option("bob")
-            await expect(reader.side(platform).get_by_text("hello from alice")).to_have_count(0)

@@ -27,59 +27,6 @@ async def check_answer(reader: Reader, platform: str) -> None:
     await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
 
 
-async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files() -> None:
-    async with program() as stage, reading(stage) as reader:
-        slack = reader.side("slack")
-        await reader.begin("slack")
-        await expect(slack.get_by_role("link", name="sales.csv").first).to_be_visible()
-        await expect(reader.button("slack", "Stop")).to_be_visible()
-        await reader.button("slack", "Markdown").click()
-        await expect(reader.message("slack", "alice answered: Markdown")).to_be_visible()
-        await expect(reader.button("slack", "Markdown")).to_have_count(0)
-        await check_answer(reader, "slack")
-        await expect(reader.button("slack", "Stop")).to_have_count(0)
-        seen = await slack.inner_text()
-        assert ":white_check_mark:" not in seen
-        assert "<@" not in seen
-        await reader.keep_picture("slack")
-
-
-@pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(platform: str) -> None:
-    async with program() as stage, reading(stage) as reader:
-        side = reader.side(platform)
-        await reader.begin(platform, "Try: approve a step")
-        await expect(reader.button(platform, "Approve once")).to_be_visible()
-        await expect(reader.message(platform, "Waiting for approval")).to_be_visible()
-        await expect(side.locator(".reactions > span").first).to_have_text("❓ 1")
-        assert read_notices(stage.board) == []
-        await reader.button(platform, "Approve once").click()
-        answer = reader.message(platform, "Pinned as notice 1")
-        await expect(answer).to_contain_text("handbook.pdf, page 4")
-        await expect(reader.button(platform, "Approve once")).to_have_count(0)
-        await expect(reader.message(platform, "3 of 3 tasks")).to_be_visible()
-        await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
-        (notice,) = read_notices(stage.board)
-        assert "a bonus of 5 percent (handbook, page 4)" in notice
-        await reader.keep_picture(f"{platform}-approved")
-
-
-async def test_a_slash_command_in_discord_is_answered_by_a_reply() -> None:
-    async with program() as stage, reading(stage) as reader:
-        discord = reader.side("discord")
-        await reader.begin("discord")
-        await expect(reader.button("discord", "Markdown")).to_be_visible()
-        await expect(discord.locator(".place")).to_contain_text("in the thread")
-        await reader.says("discord", "markdown, please")
-        await expect(reader.message("discord", "Alice answered in this thread")).to_be_visible()
-        await check_answer(reader, "discord")
-        await expect(reader.button("discord", "Send")).to_be_in_viewport(ratio=1)
-        seen = await discord.locator(".messages").inner_text()
-        assert not {"\u2060", "\u200b", "\u200c"} & set(seen)
-        assert "-#" not in seen
-        await reader.keep_picture("discord")
-
-
 async def test_the_story_is_told_on_a_phone() -> None:
     async with program() as stage, reading(stage, size=PHONE) as reader:
         await expect(reader.side("slack")).to_be_visible()

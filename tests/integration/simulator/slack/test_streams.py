@@ -5,10 +5,10 @@ from typing import Any
 from slack_sdk.models.messages.chunk import MarkdownTextChunk, PlanUpdateChunk, TaskUpdateChunk
 from slack_sdk.web.async_client import AsyncWebClient
 
-from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack import SlackSimulator
 from simulator.view import Markdown, TaskCard
 from tests.integration.simulator.slack.conftest import seen
-from tests.integration.simulator.slack.test_web_api import code, general
+from tests.integration.simulator.slack.test_web_api import general
 
 
 async def started(slack: SlackSimulator, client: AsyncWebClient, **more: Any) -> tuple[str, str]:
@@ -46,13 +46,3 @@ async def test_a_stream_grows_and_ends(slack: SlackSimulator, client: AsyncWebCl
     )
     assert len(elements) == 4
     assert slack.workspace.sessions[general(slack), root].status == "active"
-
-
-async def test_a_stream_that_gets_nothing_ends_by_itself() -> None:
-    settings = SlackSettings(rate_scale=0, stream_idle_seconds=0.0)
-    async with SlackSimulator(settings=settings) as slack:
-        client = AsyncWebClient(settings.bot_token, base_url=slack.api_url)
-        _, ts = await started(slack, client)
-        stop = client.chat_stopStream(channel=general(slack), ts=ts)
-        assert await code(stop) == "message_not_in_streaming_state"
-        await client.chat_update(channel=general(slack), ts=ts, text="instead")

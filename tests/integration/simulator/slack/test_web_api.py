@@ -1,18 +1,14 @@
 """One recorded conversation for each part of Slack's Web API: what is taken, and what is refused with which code."""
 
-import math
-import time
 from collections.abc import Awaitable
 from typing import Any
 
-import aiohttp
 import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSimulator
 from tests.integration.simulator.conversations import filled, part_of
-from tests.integration.simulator.slack.conftest import seen
 
 Line = tuple[str, dict[str, Any], str] | tuple[str, dict[str, Any], str, Any]
 """A method, its arguments, the code of the refusal, and a part of the answer. `{0}` to `{3}` are messages of alice,
@@ -155,43 +151,3 @@ async def test_who_calls_is_told_by_the_token(slack: SlackSimulator, client: Asy
     assert "chat:write" in (await client.auth_test()).headers["x-oauth-scopes"]
     assert await code(AsyncWebClient("xoxb-other", base_url=slack.api_url).auth_test()) == "invalid_auth"
     assert await code(AsyncWebClient(base_url=slack.api_url).auth_test()) == "not_authed"
-
-
-async def test_arguments_come_from_query_form_and_json(slack: SlackSimulator) -> None:
-    url, channel = f"{slack.api_url}chat.postMessage", general(slack)
-    headers = {"Authorization": f"Bearer {slack.settings.bot_token}"}
-    async with aiohttp.ClientSession(headers=headers) as session:
-
-        async def post(**how: Any) -> dict[str, Any]:
-            async with session.post(url, **how) as response:
-                return await response.json()
-
-        form = await post(data={"channel": channel, "text": "a", "blocks": '[{"type": "divider"}]'})
-        assert form["message"]["blocks"][0]["type"] == "divider"
-        assert (await post(json={"channel": channel, "text": "b"}))["ok"]
-        assert (await post(params={"channel": channel, "text": "c"}))["ok"]
-        assert (await post(data=b"{", headers={"Content-Type": "application/json"}))["error"] == "invalid_json"
-        assert (await post(data={"channel": channel, "blocks": "{["}))["error"] == "invalid_blocks_format"
-        nothing = await post(json={"text": "d"})
-        assert nothing["error"] == "invalid_arguments"
-        assert nothing["response_metadata"]["messages"] == ["[ERROR] missing required field: channel"]
-    assert len(seen(slack).messages) == 3
-
-
-@pytest.mark.parametrize(("method", "per_minute"), [("conversations.list", 20), ("conversations.info", 50)])
-async def test_a_method_is_limited_by_its_tier(method: str, per_minute: int) -> None:
-    async with SlackSimulator() as slack:
-        client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
-        began, passed = time.monotonic(), 0
-        response: Any = None
-        while response is None:
-            try:
-                await client.api_call(method, params={"channel": general(slack)})
-                passed += 1
-            except SlackApiError as error:
-                response = error.response
-        refilled = (time.monotonic() - began) * per_minute / 60
-        assert per_minute <= passed <= per_minute + refilled
-        assert (response.status_code, response["error"]) == (429, "ratelimited")
-        assert 1 <= int(response.headers["Retry-After"]) <= math.ceil(60 / per_minute)
-        assert (await client.users_list())["ok"], "each method has a limit of its own"

@@ -15,7 +15,6 @@ SECONDS_MAX = 1500
 WORKERS = "3"
 TESTS = (
     "tests/integration/simulator/{platform}",
-    "tests/integration/simulator/test_administration.py",
     "tests/integration/bots/{platform}",
     "tests/integration/e2e/test_{platform}_surfaces.py",
     "tests/integration/e2e/test_approvals.py",

@@ -53,7 +53,6 @@ def bars(name: str = "s", label: str = "x", count: int = 1) -> dict[str, Any]:
 
 
 WORD: dict[str, Any] = {"type": "raw_text", "text": "a"}
-NUMBER: dict[str, Any] = {"type": "raw_number", "value": 1.5, "text": "1.5"}
 RICH: dict[str, Any] = {"type": "rich_text", "elements": []}
 SEGMENT = {"label": "a", "value": 1}
 
@@ -147,19 +146,6 @@ def test_a_message_has_fifty_blocks_at_most() -> None:
     assert refusal.value.answer()["response_metadata"] == {
         "messages": ["[ERROR] no more than 50 items allowed [json-pointer:/blocks]"]
     }
-
-
-def test_block_ids_are_unique_in_a_message() -> None:
-    with pytest.raises(Refused) as refusal:
-        check_message_blocks([{"type": "divider", "block_id": "a"} for _ in range(2)])
-    assert "already exists" in refusal.value.messages[0]
-
-
-@pytest.mark.parametrize("value", ["text", {"type": "divider"}, ["divider"], [[]]])
-def test_what_is_no_array_of_objects_has_a_wrong_format(value: object) -> None:
-    with pytest.raises(Refused) as refusal:
-        check_message_blocks(value)
-    assert refusal.value.code == "invalid_blocks_format"
 
 
 def test_too_much_text_in_all_blocks_is_refused() -> None:

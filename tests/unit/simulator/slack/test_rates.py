@@ -1,6 +1,5 @@
 """Rate limits: bursts are allowed, more than the tier in the long run is not."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,32 +31,8 @@ def test_waiting_as_long_as_told_is_enough(steps: list[float]) -> None:
             assert rates.take("T1", "chat.postMessage", "post", "C1", now) == 0
 
 
-def test_each_channel_and_each_workspace_has_its_own_limit() -> None:
-    rates = Rates()
-    for _ in range(5):
-        assert rates.take("T1", "chat.postMessage", "post", "C1", 0.0) == 0
-    assert rates.take("T1", "chat.postMessage", "post", "C1", 0.0) == 1
-    assert rates.take("T1", "chat.postMessage", "post", "C2", 0.0) == 0
-    assert rates.take("T2", "chat.postMessage", "post", "C1", 0.0) == 0
-
-
-def test_a_scale_widens_the_limits_and_zero_lifts_them() -> None:
-    wide, off = Rates(scale=10), Rates(scale=0)
-    passed = sum(wide.take("T1", "chat.update", "t3", "C1", 0.0) == 0 for _ in range(600))
-    assert passed == 500
-    assert not any(off.take("T1", "chat.update", "t3", "C1", 0.0) for _ in range(600))
-
-
 def test_the_limits_of_the_platforms_count_by_default() -> None:
     """Also in the demo: its stories take a minute, so they show whether a bot keeps to Slack's own numbers."""
     assert SlackSimulator().web_api.rates.scale == 1.0
     assert DiscordSimulator().settings.rate_limit_scale == 1.0
     assert DemoWorld().has_rate_limits
-
-
-@pytest.mark.parametrize("tier", sorted(TIERS))
-def test_a_tier_begins_with_its_whole_minute_whatever_another_tier_has_used(tier: str) -> None:
-    rates = Rates()
-    while rates.take("T1", "conversations.history", "t2", "C1", 0.0) == 0:
-        pass
-    assert (rates.take("T1", "conversations.history", tier, "C1", 0.0) == 0) is (tier != "t2")
