@@ -9,14 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from core.domain.errors import SandboxesBusy
-from core.domain.events import ActivityChanged, AgentEvent
-from core.ports import Sandbox
-from core.run import thread_sandbox
-from core.run.thread_sandbox import ThreadSandbox
 from sandbox.limits import SandboxLimits, raise_descriptor_limit, sandbox_capacity
 from sandbox.local.provider import LocalSandboxProvider
 from tests.support.sandboxes import content, local_jails, pieces, run
-from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -69,61 +64,6 @@ async def test_a_sandbox_that_works_in_the_background_of_a_call_is_not_idle(two:
     assert running(two) == {"first", "third"}
     await first.shell.type_text("main", "\n")
     await reading
-
-
-class Log:
-    def __init__(self) -> None:
-        self.events: list[AgentEvent] = []
-
-    def emit(self, event: AgentEvent) -> None:
-        self.events.append(event)
-
-
-async def test_a_run_without_a_sandbox_waits_and_says_so(two: LocalSandboxProvider) -> None:
-    await two.open("first", fence=1)
-    await two.open("second", fence=1)
-    log = Log()
-    third = ThreadSandbox(two, "third", 1, log, bind=lambda sandbox_id: None)
-    waiting = asyncio.ensure_future(third.open())
-    async with asyncio.timeout(30):
-        await until(lambda: log.events)
-        assert log.events == [
-            ActivityChanged(text="Waiting for a sandbox. All 2 sandboxes of this machine are in use.")
-        ]
-        two.release("first")
-        await waiting
-    assert running(two) == {"second", "third"}
-
-
-class SlowStart:
-    """A provider whose sandbox starts when it is told to."""
-
-    def __init__(self, provider: LocalSandboxProvider) -> None:
-        self._provider = provider
-        self.may_start = asyncio.Event()
-
-    async def open(self, thread_id: str, *, fence: int) -> Sandbox:
-        await self.may_start.wait()
-        return await self._provider.open(thread_id, fence=fence)
-
-    def release(self, thread_id: str) -> None:
-        self._provider.release(thread_id)
-
-    async def destroy(self, thread_id: str) -> None:
-        await self._provider.destroy(thread_id)
-
-
-async def test_a_slow_start_is_said_once(two: LocalSandboxProvider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_sandbox, "TOLD_AFTER_SECONDS", 0.0)
-    slow, log = SlowStart(two), Log()
-    mine = ThreadSandbox(slow, "first", 1, log, bind=lambda sandbox_id: None)
-    waiting = asyncio.ensure_future(mine.open())
-    async with asyncio.timeout(30):
-        await until(lambda: log.events)
-        assert log.events == [ActivityChanged(text="Starting a sandbox")]
-        slow.may_start.set()
-        await waiting
-    assert len(log.events) == 1
 
 
 @contextmanager

@@ -5,10 +5,8 @@ Each attack runs in the background of a jail, in a session of its own, after the
 
 import asyncio
 import os
-import sqlite3
-import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from core.tasks import spawn
 from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local.jail import Jail
 from sandbox.local.provider import LocalSandboxProvider
-from tests.requirements_of_the_machine import lacking
 from tests.support.sandboxes import local_jails, pieces, run
 from tests.support.waiting import until
 
@@ -109,26 +106,6 @@ async def test_a_background_job_that_fills_the_disk_ends_with_its_jail(
     await expect_notice(jails, sentence)
 
 
-DEEP = """
-import os
-os.mkdir("deep")
-folder = os.open("deep", os.O_RDONLY)
-for _ in range(1500):
-    os.mkdir("d", dir_fd=folder)
-    inner = os.open("d", os.O_RDONLY, dir_fd=folder)
-    os.close(folder)
-    folder = inner
-"""
-
-
-async def test_deep_folders_hide_no_files_and_can_be_deleted(jails: LocalSandboxProvider) -> None:
-    attack = await start_in_background(jails, DEEP + NAMED)
-    await until(attack.has_ended)
-    await expect_notice(jails, "Delete what is not needed")
-    await jails.destroy("thread")
-    assert not jails._workspaces.exists("thread")
-
-
 async def test_a_new_message_gives_no_new_time_to_a_jail_that_fills_the_disk(jails: LocalSandboxProvider) -> None:
     attack = await start_in_background(jails, UNLINKED)
     with pytest.raises(SandboxUnavailable, match="deleted files"):
@@ -180,58 +157,6 @@ async def test_a_jail_that_nobody_can_talk_to_any_more_ends(jails: LocalSandboxP
     (jail,) = jails._jails()
     jail.connection.mark_lost("no answer")
     await until(attack.has_ended)
-
-
-@contextmanager
-def small_ext4(size_bytes: int) -> Iterator[Path]:
-    """Yields a folder on a disk of its own. Skips the test where none can be mounted."""
-    folder = Path(f"/tmp/threadhand-disk-{os.getpid()}")
-    image = folder.with_suffix(".image")
-    try:
-        with image.open("wb") as file:
-            file.truncate(size_bytes)
-        folder.mkdir(mode=0o711)
-        for command in (["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(folder)]):
-            try:
-                done = subprocess.run(command, check=False, capture_output=True, text=True)
-            except FileNotFoundError as error:
-                lacking("disk", str(error))
-            if done.returncode:
-                lacking("disk", f"{command[0]}: {done.stderr.strip()}")
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=False, capture_output=True)
-        folder.rmdir()
-        image.unlink()
-
-
-def write_rows(folder: Path) -> None:
-    database = sqlite3.connect(folder / "database", timeout=30)
-    try:
-        database.execute("create table if not exists message (text)")
-        database.execute("insert into message values (?)", ("x" * 10_000,))
-        database.commit()
-    finally:
-        database.close()
-
-
-async def test_below_the_reserve_a_jail_that_writes_ends_and_the_database_goes_on() -> None:
-    limits = SandboxLimits(disk_free_bytes_min=120 * MEBIBYTE)
-    with small_ext4(320 * MEBIBYTE) as disk:
-        provider = LocalSandboxProvider(disk / "sandboxes", limits=limits)
-        found = await provider.probe()
-        if not found.ok:
-            lacking("jail", found.reason)
-        try:
-            quiet = await provider.open("quiet", fence=1)
-            await run(quiet, "STATE=kept")
-            attack = await start_in_background(provider, UNLINKED)
-            while not attack.has_ended():
-                await asyncio.to_thread(write_rows, disk)
-            await expect_notice(provider, "disk is nearly full")
-            assert (await run(quiet, "echo $STATE")).output == "kept\n"
-        finally:
-            await provider.close()
 
 
 HOLD = """

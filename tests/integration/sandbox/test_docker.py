@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import SandboxUnavailable
-from core.tasks import spawn
 from sandbox.docker.cli import DockerCli, DockerCommands
 from sandbox.docker.provider import DockerSandboxProvider
 from sandbox.lifecycle_policy import LifecyclePolicy
@@ -103,11 +102,6 @@ def test_the_command_lines_are_these() -> None:
     assert PLAN.list_thread_ids()[:4] == ["ps", "--all", "--filter", "label=threadhand.home=/data"]
 
 
-def test_threads_and_homes_have_names_of_their_own() -> None:
-    other = DockerCommands(image="x", home="/other")
-    assert len({PLAN.name("a"), PLAN.name("b"), other.name("a")}) == 3
-
-
 async def test_a_thread_gets_a_container_whose_files_outlive_it() -> None:
     async with docker_stage() as stage:
         assert (await stage.provider.probe()).ok
@@ -142,45 +136,6 @@ async def test_an_idle_container_is_stopped_and_a_busy_one_not() -> None:
         stage.minutes += 2
         await stage.provider.lifecycle.run_once()
         assert stage.containers == []
-
-
-async def test_a_container_that_is_opened_while_it_is_about_to_be_stopped_goes_on() -> None:
-    async with docker_stage() as stage:
-        await stage.provider.open("thread", fence=1)
-        stage.minutes = 60
-        await stage.provider.open("thread", fence=1)
-        stage.minutes = 90
-        async with stage.provider._machines.keep_stopped("thread"):
-            opening = spawn(stage.provider.open("thread", fence=2), name="open")
-            await asyncio.sleep(0)  # its turn comes first
-            stopping = spawn(stage.provider.lifecycle.run_once(), name="stop")
-            while len(stage.provider._machines._locks["thread"]._waiters or ()) < 2:
-                await asyncio.sleep(0.01)
-        sandbox = await opening
-        await stopping
-        assert (await run(sandbox, "echo on")).output == "on\n"
-
-
-async def test_a_container_that_another_process_uses_is_not_stopped() -> None:
-    async with docker_stage() as stage:
-        await stage.provider.open("thread", fence=1)
-        neighbour = DockerSandboxProvider(
-            PLAN,
-            stage.folder / "data",
-            docker=DockerCli(executable=str(stage.folder / "docker")),
-            now=lambda: stage.minutes * 60,
-        )
-        try:
-            stage.minutes = 14
-            sandbox = await neighbour.open("thread", fence=2)
-            stage.minutes = 16
-            await stage.provider.lifecycle.run_once()
-            assert (await run(sandbox, "echo on")).output == "on\n"
-            stage.minutes = 32  # the neighbour's first call may still have been pending at 16
-            await stage.provider.lifecycle.run_once()
-            assert stage.containers == []
-        finally:
-            await neighbour.close()
 
 
 async def test_a_container_that_ended_alone_is_told_to_the_next_run_once() -> None:

@@ -1,11 +1,7 @@
-"""pip, npm and the browser in a jail, through the proxy that their environment names."""
+"""pip and the browser in a jail, through the proxy that their environment names."""
 
-import base64
-import hashlib
 import io
-import json
 import socket
-import tarfile
 import zipfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,12 +17,10 @@ from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from tests.integration.sandbox.egress_stage import fake_web_service, jail_with_a_way_out
 from tests.requirements_of_the_machine import lacking
-from tests.support.narrow import require
 from tests.support.sandboxes import local_jails, run
 from tests.support.web import serve_http
 
 HERE = "outside.example"
-ARCHIVE = "/archive"
 WHEEL = "parcel-1.0-py3-none-any.whl"
 
 
@@ -37,7 +31,7 @@ def there(port: int, path: str) -> str:
 
 @asynccontextmanager
 async def registry() -> AsyncGenerator[int]:
-    """One package for pip and one for npm; answers the port."""
+    """One package for pip; answers the port."""
     app = web.Application()
 
     async def index(_: web.Request) -> web.Response:
@@ -46,20 +40,7 @@ async def registry() -> AsyncGenerator[int]:
     async def wheel(_: web.Request) -> web.Response:
         return web.Response(body=packed_wheel())
 
-    async def described(request: web.Request) -> web.Response:
-        return web.json_response(description(there(require(request.url.port), ARCHIVE)))
-
-    async def tarball(_: web.Request) -> web.Response:
-        return web.Response(body=PACKED_MODULE)
-
-    app.add_routes(
-        [
-            web.get("/simple/parcel/", index),
-            web.get(f"/{WHEEL}", wheel),
-            web.get("/parcel", described),
-            web.get(ARCHIVE, tarball),
-        ]
-    )
+    app.add_routes([web.get("/simple/parcel/", index), web.get(f"/{WHEEL}", wheel)])
     async with serve_http(app) as url:
         yield int(url.rpartition(":")[2])
 
@@ -73,28 +54,6 @@ def packed_wheel() -> bytes:
         archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{about}/RECORD", "")
     return made.getvalue()
-
-
-def packed_module() -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for name, text in (
-            ("package.json", json.dumps({"name": "parcel", "version": "1.0.0", "main": "index.js"})),
-            ("index.js", "module.exports = 'from the parcel'\n"),
-        ):
-            entry = tarfile.TarInfo(f"package/{name}")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return made.getvalue()
-
-
-PACKED_MODULE = packed_module()
-
-
-def description(tarball: str) -> dict[str, object]:
-    digest = base64.b64encode(hashlib.sha512(PACKED_MODULE).digest()).decode()
-    version = {"name": "parcel", "version": "1.0.0", "dist": {"tarball": tarball, "integrity": f"sha512-{digest}"}}
-    return {"name": "parcel", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
 
 
 @pytest.fixture
@@ -126,17 +85,6 @@ async def test_pip_installs_and_what_it_installs_stays() -> None:
         found = await run(sandbox, "python3 -c 'import parcel; print(parcel.__file__, parcel.SAID)'")
         assert found.output.startswith("/workspace/.local/")
         assert found.output.endswith("from the parcel\n")
-
-
-@pytest.mark.usefixtures("asked")
-async def test_npm_installs() -> None:
-    async with registry() as port, jail_with_a_way_out(port) as sandbox:
-        await needs(sandbox, "npm --version")
-        told = f"npm_config_registry={there(port, '/')}"
-        install = f"{told} npm install --no-audit --no-fund --loglevel error parcel"
-        done = await run(sandbox, install, seconds=60)
-        assert done.exit_code == 0, done.output
-        assert (await run(sandbox, "node -e 'console.log(require(\"parcel\"))'")).output == "from the parcel\n"
 
 
 ASK_THE_BROWSER = """

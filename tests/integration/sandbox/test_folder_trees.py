@@ -17,7 +17,6 @@ from sandbox.local import folder_trees
 from sandbox.local.folder_trees import HELD_LEVELS, FolderSize, delete_folder, measure_folder
 from sandbox.local.process_table import MAPS_BYTES_MAX, JailUsage
 from sandbox.local.watchdog import MonitoredJail, Watchdog
-from sandbox.local.workspaces import Workspaces
 from tests.fakes.busy_threads import busy_threads
 from tests.support.sandboxes import reachable_folder
 
@@ -196,15 +195,6 @@ def test_a_deletion_that_does_not_find_its_way_deletes_nothing_else(moving: Path
     assert not moving.exists()
 
 
-def test_forgetting_a_thread_deletes_a_deep_workspace(tmp_path: Path) -> None:
-    workspaces = Workspaces(tmp_path, drops_user=False)
-    workspace = workspaces.acquire("thread")
-    make_deep(workspace.path)
-    workspace.close()
-    workspaces.delete("thread")
-    assert not workspaces.exists("thread")
-
-
 class QuietConnection:
     is_busy = False
 
@@ -292,3 +282,26 @@ async def test_a_jail_whose_mappings_take_too_long_to_read_ends(
     monkeypatch.setattr("sandbox.local.watchdog.measure_jail", lambda *_arguments: usage)
     await check_often(watch([IdleJail(tmp_path)], ended))
     assert ended == [tmp_path]
+
+
+async def test_below_the_reserve_of_the_disk_the_jail_that_writes_ends(
+    tmp_path: Path, ended: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jails: list[MonitoredJail] = []
+    for number, name in enumerate(("quiet", "writing"), start=1):
+        (tmp_path / name).mkdir()
+        jails.append(IdleJail(tmp_path / name, init_pid=number))
+    written = 0
+
+    def measure(init_pid: int, _folders: object) -> JailUsage:
+        counted = {init_pid: written if init_pid == 2 else 0}
+        return JailUsage(memory_bytes=0, deleted_bytes=0, descriptors=0, written=counted, maps_bytes=0)
+
+    monkeypatch.setattr("sandbox.local.watchdog.measure_jail", measure)
+    free = SandboxLimits().disk_free_bytes_min - MEBIBYTE
+    monkeypatch.setattr("sandbox.local.watchdog.free_disk_bytes", lambda _folder: free)
+    watchdog = watch(jails, ended)
+    await watchdog.check()
+    written = 100 * MEBIBYTE
+    await watchdog.check()
+    assert ended == [tmp_path / "writing"]

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import platform
 import re
 import shutil
 import struct
@@ -22,7 +21,6 @@ from sandbox.inside import captured_output as kept
 from sandbox.inside.captured_output import CapturedOutput, OutputFiles
 from sandbox.inside.files import describe_os_error, open_parent_folder, printable_name, stored_name
 from sandbox.inside.host_connection import CallError
-from sandbox.inside.shell import shell_quote
 from sandbox.limits import SandboxLimits
 from sandbox.local import jail, jail_requirements, seccomp
 from sandbox.local.jail import JailConfig
@@ -256,8 +254,3 @@ def test_other_absolute_paths_are_refused(path: str) -> None:
 @given(st.text(max_size=200))
 def test_readable_output_has_no_control_characters(text: str) -> None:
     assert not {letter for letter in render_terminal(text) if letter < " " and letter not in "\n\t"}
-
-
-def test_words_are_quoted_and_the_filter_knows_this_machine() -> None:
-    assert shell_quote("it's") == "'it'\"'\"'s'"
-    assert seccomp.is_supported(platform.machine())

@@ -61,19 +61,6 @@ async def test_one_that_is_opened_while_it_is_about_to_be_stopped_goes_on() -> N
         assert (await run(sandbox, "echo on")).output == "on\n"
 
 
-async def test_a_listing_brings_an_archive_back() -> None:
-    async with a_day() as day:
-        sandbox = await day.jails.open("thread", fence=1)
-        await sandbox.files.write("report.txt", pieces(b"x" * 1000))
-        await day.passes(300)
-        assert day.is_archived or day.jails._jails() == []
-        await day.passes(1)
-        assert day.is_archived
-        reader = await day.jails.open("thread", fence=0)
-        assert [entry.path for entry in await reader.files.list("")] == ["report.txt"]
-        assert await content(reader, "report.txt") == b"x" * 1000
-
-
 async def test_nothing_is_deleted_before_what_replaces_it_is_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[list[str]] = []
 
@@ -149,22 +136,6 @@ async def test_a_jail_that_ended_alone_is_told_to_the_next_run_once() -> None:
         with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
             await day.jails.open("thread", fence=2)
         assert await content(await day.jails.open("thread", fence=2), "file") == b"x"
-
-
-async def test_a_jail_that_was_stopped_is_no_news() -> None:
-    async with a_day() as day:
-        await day.jails.open("thread", fence=1)
-        await day.passes(16)
-        await day.jails.open("thread", fence=2)
-
-
-async def test_deleting_takes_the_archive_with_it() -> None:
-    async with a_day() as day:
-        await (await day.jails.open("thread", fence=1)).close()
-        await day.passes(500)
-        assert day.is_archived
-        await day.jails.destroy("thread")
-        assert not day.home.exists()
 
 
 async def test_a_folder_that_cannot_be_locked_holds_up_no_other() -> None:

@@ -65,29 +65,6 @@ async def test_the_app_is_deployed_as_planned() -> None:
     assert not [one for one in mounted if {"demo", "simulator", "tests"} & set(one.split("/"))]
 
 
-def test_the_program_of_the_image_is_compiled_in_advance(tmp_path: Path) -> None:
-    """Modal copies sources only, and their dates in a container need not be those of the build."""
-    source = tmp_path / "one_of_the_program.py"
-    source.write_text("answer = 1\n")
-    command = modal_image.COMPILED.replace("/root", str(tmp_path))
-    environment = {"PATH": str(Path(sys.executable).parent)}
-    subprocess.run(["/bin/sh", "-c", command], check=True, env=environment)
-    os.utime(source, (0, 0))
-    said = subprocess.run(
-        [sys.executable, "-v", "-B", "-c", "import one_of_the_program"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (how,) = [
-        line
-        for line in said.stderr.splitlines()
-        if line.startswith("# code object from") and "one_of_the_program" in line
-    ]
-    assert how.endswith(".pyc'")
-
-
 def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     unneeded = {"slack_bolt", "slack_sdk", "redis", "opentelemetry", "discord", "litellm", "mcp"}
     unneeded |= {"simulator", "tests", "bots.demo", "bots.web.app"}

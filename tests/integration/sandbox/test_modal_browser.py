@@ -1,13 +1,11 @@
 """The browser in sandboxes at Modal, in a simulated one."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from io import BytesIO
 
 import pytest
 from PIL import Image
 
-from core.domain.errors import ToolError
 from core.ports import BrowserResult, Sandbox
 from core.web_access.forward_proxy import parse_forward_proxy
 from sandbox.modal.provider import ModalSandboxProvider
@@ -67,30 +65,6 @@ async def test_it_stays_logged_in_when_the_sandbox_was_stopped_and_restored(stag
         "ls -d /tmp/threadhand-*-browser | wc -l", session="main", folder=None, timeout_seconds=30
     )
     assert left.output.strip() == "1"
-
-
-async def test_a_person_takes_it_over_and_hands_it_back(stage: Stage) -> None:
-    sandbox = await opened(stage.worker())
-    await sandbox.files.write("page.html", pieces(PAGE))
-    await act(sandbox, "navigate_to", url="/workspace/page.html")
-    async with asyncio.timeout(SECONDS), sandbox.browser.take_over() as hands:
-        async for _, picture in hands.receive():
-            if picture:
-                break
-        assert "A person has taken over" in str((await act(sandbox, "look")).error)
-    async with asyncio.timeout(SECONDS):
-        while (seen := await act(sandbox, "look")).error is not None:
-            await asyncio.sleep(0.05)
-    assert seen.state is not None
-    assert seen.state.title == "Figures"
-
-
-async def test_where_there_is_none_a_call_says_so() -> None:
-    async with modal_stage(jailed=True) as stage:
-        worker = stage.worker()
-        sandbox = await opened(worker)
-        with pytest.raises(ToolError, match="This sandbox has no browser"):
-            await act(sandbox, "look")
 
 
 SERVER = b"""

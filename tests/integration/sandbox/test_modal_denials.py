@@ -1,7 +1,6 @@
 """Modal denies what it has, clocks differ, processes meet: no sandbox in use is ended, and no file is lost."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -71,33 +70,6 @@ async def test_a_clock_that_is_hours_ahead_makes_no_sandbox_an_orphan(stage: Sta
     assert (await run(sandbox, "echo on")).output == "on\n"
 
 
-async def test_an_orphan_is_ended_even_if_the_image_cannot_be_built(stage: Stage) -> None:
-    await stage.worker(home="home").open("thread", fence=1)
-    await stage.records.remove("modal", "thread")
-    await stage.clock.advance(HOUR)
-    stage.modal.world.images.clear()
-    stage.modal.world.failing_builds = 9
-    with pytest.raises(modal.exception.ImageBuildError):
-        await stage.worker(home="home").terminate_orphans()
-    assert stage.living == []
-
-
-async def test_an_orphan_that_cannot_be_ended_keeps_no_other_alive(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
-    for thread_id in ("one", "two"):
-        await stage.worker(home="home").open(thread_id, fence=1)
-        await stage.records.remove("modal", thread_id)
-    await stage.clock.advance(HOUR)
-    stage.modal.faults.arm("SandboxTerminateV2", Status.PERMISSION_DENIED, "not this one")
-    janitor = stage.worker(home="home")
-    assert await janitor.terminate_orphans() == 1
-    assert len(stage.living) == 1
-    assert "not this one" in caplog.text
-    assert await janitor.terminate_orphans() == 1
-    assert stage.living == []
-
-
 async def left_alone(stage: Stage) -> None:
     """Leaves a sandbox whose worker died so long ago that it is due to be stopped."""
     dead = stage.worker()
@@ -152,18 +124,6 @@ async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage:
     assert stage.snapshots == []
 
 
-async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped(stage: Stage) -> None:
-    stage.records = records = Overtaken()
-    leaving, other = (stage.worker() for _ in range(2))
-    sandbox = await leaving.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"saved"))
-    leaving.release("thread")
-    await sandbox.files.write("file", pieces(b"as it was stopped"))
-    records.meanwhile = leaving.close
-    again = await other.open("thread", fence=2)
-    assert await content(again, "file") == b"as it was stopped"
-
-
 async def test_a_snapshot_that_was_replaced_since_the_look_is_no_loss(stage: Stage) -> None:
     stage.records = records = Overtaken()
     first, second, other = (stage.worker() for _ in range(3))
@@ -202,15 +162,6 @@ async def test_an_exit_snapshot_whose_image_is_gone_is_told_as_a_loss(stage: Sta
     with pytest.raises(SandboxUnavailable, match="as they were last saved"):
         await worker.open("thread", fence=1)
     assert await content(await worker.open("thread", fence=1), "file") == b"saved"
-
-
-async def test_lost_files_that_nobody_was_told_of_are_told_after_a_second_end(stage: Stage) -> None:
-    worker = await worker_whose_sandbox_lost_its_exit_snapshot(stage)
-    await worker.open("thread", fence=0)  # a link, which nobody is told through
-    await stage.end_sandbox()
-    with pytest.raises(SandboxUnavailable, match="as they were last saved"):
-        await worker.open("thread", fence=2)
-    assert await content(await worker.open("thread", fence=2), "file") == b"saved"
 
 
 def never_give_files(stage: Stage, call: str, status: Status | None) -> None:
@@ -300,29 +251,6 @@ async def test_files_of_a_thread_that_is_forgotten_while_it_opens_are_not_kept(s
     assert restored.exit_image_id not in stage.exit_snapshots
 
 
-async def test_a_snapshot_that_is_deleted_on_the_way_is_no_end_of_the_files(stage: Stage) -> None:
-    first, second = stage.worker(), stage.worker()
-    sandbox = await first.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"one"))
-    await sandbox.close()
-    find_saved_image = second._snapshots.find_saved_image
-
-    async def overtaken(snapshot_ref: str) -> object:
-        found = await find_saved_image(snapshot_ref)
-        second._snapshots.find_saved_image = find_saved_image
-        sandbox = await first.open("thread", fence=2)
-        await sandbox.files.write("file", pieces(b"two"))
-        await sandbox.close()
-        await first.wait_for_saves()
-        return found
-
-    second._snapshots.find_saved_image = overtaken  # pyright: ignore[reportAttributeAccessIssue]
-    with suppress(SandboxUnavailable):
-        await second.open("thread", fence=3)
-    again = await second.open("thread", fence=3)  # has no loss to tell
-    assert await content(again, "file") == b"two"
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -338,16 +266,7 @@ def test_a_spend_limit_is_recognised_in_any_error(error: Exception) -> None:
     assert "budget" in hint
 
 
-def test_a_build_that_speaks_of_a_budget_is_a_build() -> None:
-    error = modal.exception.ImageBuildError("pip: no budget-tracker found", "im-1")
-    assert "build's log" in describe_sdk_error(error)[1]
-
-
 @pytest.mark.parametrize("name", ["TOKEN_SECRET", "OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_SECRET", "OAUTH_JWT_KEY"])
 def test_whatever_opens_the_account_is_kept_out_of_logs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"MODAL_{name}", "of-a-test")
     assert "of-a-test" in ModalAccount("app").secrets
-
-
-async def test_the_account_uses_the_clients_own_connection(stage: Stage) -> None:
-    assert await stage.worker()._account.client() is await modal.Client.from_env.aio()

@@ -3,23 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 
 import modal.exception
 import pytest
 from grpclib import Status
 
 from core.domain.errors import SandboxUnavailable
-from core.domain.threads import IncomingFile, Person, ThreadInput
-from core.ports import Sandbox
-from core.run.input_reader import AttachmentDownloads, prepare_user_messages
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
-from sandbox.modal.provider import ModalSandboxProvider
-from tests.support.modal_stage import INTERNAL_FAILURE, Stage, refused, soon
+from tests.support.modal_stage import INTERNAL_FAILURE, Stage, soon
 from tests.support.modal_stage import stage as stage
-from tests.support.sandboxes import content, pieces, run
+from tests.support.sandboxes import pieces, run
 from tests.support.waiting import until
 
 JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")
@@ -107,17 +101,6 @@ async def test_a_silent_modal_is_given_up_in_time(stage: Stage) -> None:
     assert (await run(await soon(worker), "echo on")).output == "on\n"
 
 
-async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
-    worker = stage.worker(start_seconds=1)
-    await worker.probe()  # the way to Modal is open now
-    stage.modal.faults.arm("ImageJoinStreaming", seconds=3)
-    await refused(worker, "image that sandboxes start from")
-    await soon(worker)
-    assert stage.modal.calls.count("ImageJoinStreaming") == len(
-        [one for one in stage.modal.world.images.values() if not one.folder]
-    )
-
-
 @pytest.mark.parametrize("has_snapshot", [True, False])
 async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(stage: Stage, has_snapshot: bool) -> None:
     worker, sandbox = await stage.open_sandbox(b"kept")
@@ -149,47 +132,6 @@ async def test_an_expired_snapshot_is_told_once_and_begins_afresh(stage: Stage) 
     assert await (await worker.open("thread", fence=1)).files.list("") == ()
 
 
-class Attached:
-    """A source of files."""
-
-    def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        return pieces(b"attached")
-
-
-class OfThread:
-    """A run's way to the sandbox of its thread."""
-
-    def __init__(self, worker: ModalSandboxProvider) -> None:
-        self._worker = worker
-
-    async def open(self) -> Sandbox:
-        return await self._worker.open("thread", fence=2)
-
-
-async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_told(stage: Stage) -> None:
-    worker = stage.worker(snapshot_days=1)
-    await (await worker.open("thread", fence=1)).close()
-    await stage.clock.advance(2 * 86_400)
-    one = ThreadInput(
-        input_id="1",
-        thread_id="thread",
-        kind="message",
-        author=Person(person_id="U1", name="alice"),
-        text="look",
-        files=(IncomingFile(file_ref="F1", name="a.txt", mime_type="text/plain", size_bytes=8),),
-        message_ref="m",
-        sent_at=datetime.now(UTC),
-    )
-    uploads = AttachmentDownloads(
-        sources={"slack": Attached()}, platform="slack", bytes_max=100, is_named=lambda _path: True
-    )
-    (message,) = await prepare_user_messages(one, "run", OfThread(worker), set(), uploads)  # type: ignore[arg-type]
-    text = str(message.content)
-    assert "have expired" in text
-    assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in text
-    assert await content(await worker.open("thread", fence=2), "uploads/a.txt") == b"attached"
-
-
 async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     worker = stage.worker()
     await (await worker.open("thread", fence=1)).close()
@@ -199,24 +141,6 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     await stage.save(worker)
     assert stage.snapshots == [before]
     assert (await stage.record()).snapshot_ref == before
-
-
-async def test_router_tokens_that_run_out_are_renewed(stage: Stage) -> None:
-    stage.modal.world.router_token_seconds = 25
-    sandbox = await stage.worker().open("thread", fence=1)
-    (made,) = stage.modal.world.living()
-    for number in range(3):
-        made.router_tokens.clear()
-        assert (await run(sandbox, f"echo {number}")).output == f"{number}\n"
-    assert stage.modal.calls.count("SandboxGetCommandRouterAccess") >= 1
-
-
-async def test_a_sandbox_without_python_is_told_and_not_kept(stage: Stage) -> None:
-    worker = stage.worker()
-    stage.modal.faults.arm("TaskExecStart", Status.INVALID_ARGUMENT, "python3: not found", times=1)
-    with pytest.raises(SandboxUnavailable):
-        await worker.open("thread", fence=1)
-    assert (await run(await worker.open("thread", fence=1), "echo on")).output == "on\n"
 
 
 def test_every_error_of_the_sdk_has_a_plain_sentence() -> None:

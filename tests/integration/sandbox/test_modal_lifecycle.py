@@ -9,8 +9,6 @@ from core import failpoints
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import FailpointHit
 from sandbox.modal.provider import ModalSandboxProvider
-from sandbox.modal.running_sandbox import ModalRunningSandbox
-from sandbox.packed_program import packed_program
 from tests.support.modal_stage import HOUR, INTERNAL_FAILURE, MINUTE, Stage
 from tests.support.modal_stage import stage as stage
 from tests.support.sandboxes import content, pieces, run
@@ -65,21 +63,6 @@ async def test_a_command_that_runs_is_no_idleness(stage: Stage) -> None:
     assert stage.living == []
 
 
-async def test_the_longest_life_is_survived(stage: Stage) -> None:
-    worker = stage.worker()
-    await (await worker.open("thread", fence=1)).files.write("file", pieces(b"kept"))
-    first = stage.modal.world.living()[0]
-    for _ in range(24 * 5):
-        await stage.clock.advance(12 * MINUTE)
-        if worker._machines.running_by_thread():
-            await worker.open("thread", fence=1)
-        await worker.background_jobs.run_once()
-    await first.ended.wait()
-    assert first.result is not None
-    assert first.result.status == first.result.GENERIC_STATUS_TERMINATED  # by us, with its files
-    assert await content(await worker.open("thread", fence=2), "file") == b"kept"
-
-
 async def test_a_busy_sandbox_is_saved_before_its_end(stage: Stage) -> None:
     worker, sandbox = await stage.open_sandbox()
     command = "echo kept >file; sleep 1000"
@@ -99,43 +82,6 @@ async def test_of_two_workers_one_makes_the_sandbox(stage: Stage) -> None:
     assert stage.living == ["thread.thread"]
     await ours.files.write("file", pieces(b"shared"))
     assert await content(theirs, "file") == b"shared"
-
-
-def sent_bytes(stage: Stage) -> list[int]:
-    """What each program in the living sandboxes was sent on its standard input."""
-    return [
-        command.written_bytes for made in stage.modal.world.living() for command in made.container._commands.values()
-    ]
-
-
-async def test_the_program_is_sent_only_to_a_sandbox_that_lacks_it(stage: Stage) -> None:
-    size = len(packed_program().content)
-    first, second = stage.worker(), stage.worker()
-    ours = await first.open("thread", fence=1)
-    theirs = await second.open("thread", fence=1)
-    assert (await run(theirs, "echo on", session="other")).output == "on\n"
-    sent = sorted(sent_bytes(stage))
-    assert len(sent) == 2
-    assert sent[0] < 10_000 < size <= sent[1]
-    spoiled = await run(ours, "cd $TMPDIR && for f in threadhand-*.zip; do rm $f; mkfifo $f; done; ls")
-    assert ".zip" in spoiled.output
-    third = await stage.worker().open("thread", fence=1)
-    assert (await run(third, "echo on", session="third")).output == "on\n"
-    assert sum(one >= size for one in sent_bytes(stage)) == 2, "a pipe is not the program"
-
-
-async def test_a_newer_run_elsewhere_ends_the_older_one(stage: Stage) -> None:
-    old = await stage.worker().open("thread", fence=1)
-    waiting = asyncio.ensure_future(run(old, "sleep 4321", session="long", seconds=60))
-    await until(lambda: old.shell.sessions())
-    new = await stage.worker().open("thread", fence=2)
-    with pytest.raises(SandboxUnavailable):
-        await waiting
-    left = await run(new, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '[s]leep 4321'")
-    assert left.output.strip() == "0"
-    await stage.workers[0].close()  # which has lost it, and must not end it
-    assert stage.living == ["thread.thread"]
-    assert (await run(new, "echo on")).output == "on\n"
 
 
 async def test_a_sandbox_whose_worker_died_is_saved_by_another(stage: Stage) -> None:
@@ -171,18 +117,6 @@ async def test_a_loss_that_a_reader_found_is_told_to_the_next_run_elsewhere_once
         await worker.open("thread", fence=2)
     for provider, fence in ((worker, 2), (reader, 3), (stage.worker(), 4)):
         await provider.open("thread", fence=fence)
-
-
-async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) -> None:
-    worker = stage.worker()
-    await worker.open("thread", fence=1)
-    (machine,) = worker._machines.running_by_thread().values()
-    assert isinstance(machine, ModalRunningSandbox)
-    assert await worker._snapshots.save("thread", machine.sandbox, "stopped")
-    stopped = await stage.records.find("modal", "thread")
-    assert not await worker._snapshots.save("thread", machine.sandbox, "started")
-    assert await stage.records.find("modal", "thread") == stopped
-    assert len(stage.snapshots) == 1
 
 
 async def test_a_ping_keeps_the_program_inside_alive(stage: Stage) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 
 import pytest
 from grpclib import Status
@@ -15,7 +14,7 @@ from sandbox.modal.config import sandbox_name
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
-from tests.support.modal_stage import OUT_OF_MEMORY, Stage, modal_stage, refused
+from tests.support.modal_stage import OUT_OF_MEMORY, Stage, modal_stage
 from tests.support.modal_stage import stage as stage
 from tests.support.sandboxes import content, pieces, run
 from tests.support.waiting import until
@@ -23,17 +22,6 @@ from tests.support.waiting import until
 RESULT = api_pb2.GenericResult
 LIFETIME_OVER = RESULT(status=RESULT.GENERIC_STATUS_TIMEOUT)
 TERMINATED = RESULT(status=RESULT.GENERIC_STATUS_TERMINATED)
-
-
-async def test_a_sandbox_that_ends_is_not_joined_by_another_worker() -> None:
-    async with modal_stage(pace=Pace(end_seconds=(60, 60), scale=1)) as stage:
-        first, second = stage.worker(), stage.worker()
-        sandbox = await first.open("thread", fence=1)
-        await sandbox.files.write("file", pieces(b"kept"))
-        await sandbox.close()
-        opened = await asyncio.gather(first.open("thread", fence=2), second.open("thread", fence=2))
-        assert [await content(each, "file") for each in opened] == [b"kept", b"kept"]
-        assert stage.living == ["thread.thread"]
 
 
 async def test_one_that_never_answered_is_replaced_under_another_name(stage: Stage) -> None:
@@ -101,36 +89,6 @@ async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage
     assert before.snapshot_ref in stage.snapshots
 
 
-async def test_a_slow_cold_start_is_waited_for_and_joined() -> None:
-    slow = Pace(start_seconds=(2.5, 2.5), end_seconds=(0.1, 0.1))
-    async with modal_stage(pace=slow) as stage:
-        await stage.worker().probe()
-        worker = stage.worker(start_seconds=1)
-        said: list[str] = []
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    sandbox = await worker.open("thread", fence=1)
-                    break
-                except SandboxUnavailable as error:
-                    said.append(str(error))
-        assert any("still starting" in text for text in said)
-        assert (await run(sandbox, "echo on")).output == "on\n"
-        assert len(stage.modal.world.sandboxes) == 1
-        assert "SandboxTerminateV2" not in stage.modal.calls
-
-
-async def test_one_budget_covers_create_exec_and_hello() -> None:
-    async with modal_stage(pace=Pace(start_seconds=(60, 60), end_seconds=(0, 0))) as stage:
-        worker = stage.worker(start_seconds=1.5)
-        await worker.probe()
-        started = time.monotonic()
-        await refused(worker, "still starting")
-        assert time.monotonic() - started < 30
-        assert await stage.records.find("modal", "thread") is None  # written after the hello
-        assert stage.living == ["thread.thread"]  # it goes on starting
-
-
 @pytest.mark.parametrize("end", [OUT_OF_MEMORY, LIFETIME_OVER, TERMINATED])
 async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_lost(
     stage: Stage, end: api_pb2.GenericResult
@@ -172,17 +130,6 @@ async def test_a_forgotten_thread_leaves_no_exit_snapshot() -> None:
         await (await worker.open("idle", fence=1)).close()
         await worker.destroy("idle")
         assert (stage.living, stage.snapshots, stage.exit_snapshots) == ([], [], [])
-
-
-async def test_an_archived_thread_keeps_one_snapshot(stage: Stage) -> None:
-    worker = stage.worker()
-    await (await worker.open("thread", fence=1)).close()
-    await until(lambda: not any(one.result is None for one in stage.modal.world.sandboxes.values()))
-    assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 1)
-    await stage.clock.advance(3 * 3600)
-    await worker.background_jobs.run_once()
-    assert (await stage.record()).state == "archived"
-    assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 0)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -1,8 +1,6 @@
 """What a document that takes over its parser finds: a jail without a network and without anybody's files."""
 
 import asyncio
-import base64
-import json
 import os
 import socket
 import subprocess
@@ -14,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import DocumentError
-from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parser_process import run_in_child, set_child_confinement
+from core.knowledge.parsing.parser_process import set_child_confinement
 from core.web_access.pictures import prepare_picture
 from sandbox.local.jail_requirements import MissingRequirement
 from sandbox.local.parser_jail import ParserJail, require_parser_jail
-from sandbox.local.process_table import child_pids, is_alive
+from sandbox.local.process_table import is_alive
 from tests.fakes.made_pictures import heic, noise
 from tests.fixtures.documents.make import FOLDER
 from tests.integration.core.knowledge.test_document_corpus import EXPECTED, shown_text
@@ -96,32 +93,6 @@ async def test_every_kind_of_document_is_read_there(jail: ParserJail) -> None:
     assert {Path(name).suffix for name in EXPECTED} == {*row_of_kind, ".pages", ".dat", ".msg"}
 
 
-async def test_a_scanned_page_is_drawn_there(jail: ParserJail) -> None:
-    content = (FOLDER / "pdf-scanned.pdf").read_bytes()
-    arguments: dict[str, object] = {"first": 1, "count": 1}
-    output = await run_in_child("core.knowledge.parsing.pdf", arguments, content, ParseLimits(), bytes_max=10_000_000)
-    drawn, end = map(json.loads, output.splitlines())
-    assert base64.b64decode(drawn["picture"]).startswith(b"\x89PNG")
-    assert end == {"pages": 1}
-
-
-async def test_every_parser_runs_in_namespaces_of_its_own(jail: ParserJail) -> None:
-    reading = asyncio.ensure_future(parsed(made_files.pdf(["word " * 500] * 4_000), "slow.pdf"))
-    own = namespaces(os.getpid())
-    is_apart = False
-    async with asyncio.timeout(30):
-        # a child that was just forked is in its own namespaces only a moment later; other tests left children, too
-        while not is_apart:
-            await asyncio.sleep(0.01)
-            for pid in [pid for one in child_pids(os.getpid()) for pid in child_pids(one)]:
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    theirs = namespaces(pid)
-                    is_apart = is_apart or not any(own[kind] == theirs[kind] for kind in own)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-
-
 async def test_a_reading_that_is_cancelled_at_any_moment_leaves_no_process(jail: ParserJail) -> None:
     content = made_files.pdf(["word " * 500] * 4_000)
     mark = f"cancelled-{os.getpid()}.pdf"
@@ -144,11 +115,6 @@ def readers_of(mark: str) -> list[int]:
             if mark in Path(f"/proc/{name}/cmdline").read_text() and is_alive(int(name)):
                 found.append(int(name))
     return found
-
-
-def namespaces(pid: int) -> dict[str, Path]:
-    kinds = ("net", "mnt", "pid", "user")
-    return {kind: Path(f"/proc/{pid}/ns/{kind}").readlink() for kind in kinds}
 
 
 def test_without_bubblewrap_the_way_is_called_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

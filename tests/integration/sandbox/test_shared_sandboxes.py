@@ -1,8 +1,6 @@
 """One sandbox for several processes of a machine: two providers on one folder stand for two of them."""
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -65,13 +63,6 @@ async def test_a_neighbour_works_in_the_same_sandbox(both: Providers) -> None:
     assert await content(first, "large.bin") == large
 
 
-async def test_without_a_connection_nothing_was_fetched_at_home_or_next_door(both: Providers) -> None:
-    host, guest = both
-    sandboxes = [await host.open("thread", fence=1), await guest.open("thread", fence=2)]
-    await run(sandboxes[-1], "true")
-    assert [sandbox.has_fetched for sandbox in sandboxes] == [False, False]
-
-
 async def test_a_connection_is_known_next_door_and_in_the_next_jail() -> None:
     async with fake_web_service() as outside, reachable_folder() as folder:
         egress = EgressConfig(
@@ -87,17 +78,6 @@ async def test_a_connection_is_known_next_door_and_in_the_next_jail() -> None:
             await host.close()
             sandboxes.append(await guest.open("thread", fence=3))
             assert [sandbox.has_fetched for sandbox in sandboxes] == [True, True, True]
-
-
-async def test_a_reader_next_door_reads_while_a_command_runs(both: Providers) -> None:
-    host, reader = both
-    first = await host.open("thread", fence=1)
-    await first.files.write("made.txt", pieces(b"made"))
-    running = asyncio.ensure_future(run(first, "sleep 2; echo done"))
-    second = await reader.open("thread", fence=0)
-    assert await content(second, "made.txt") == b"made"
-    assert not running.done()
-    assert (await running).output == "done\n"
 
 
 async def test_an_older_run_is_refused_next_door_and_at_home(both: Providers) -> None:
@@ -119,25 +99,6 @@ async def test_an_older_run_starts_no_sandbox_after_a_newer_one(both: Providers)
     await host.close()
     with pytest.raises(LeaseLost):
         await guest.open("thread", fence=4)
-
-
-async def test_the_files_are_there_when_the_neighbour_has_left(both: Providers) -> None:
-    host, guest = both
-    await (await host.open("thread", fence=1)).files.write("made.txt", pieces(b"made"))
-    second = await guest.open("thread", fence=2)
-    await host.close()
-    with pytest.raises(SandboxUnavailable):
-        await run(second, "true")
-    third = await guest.open("thread", fence=2)
-    assert await content(third, "made.txt") == b"made"
-
-
-async def test_a_sandbox_is_destroyed_from_next_door(both: Providers) -> None:
-    host, guest = both
-    await (await host.open("thread", fence=1)).files.write("made.txt", pieces(b"made"))
-    await guest.destroy("thread")
-    fresh = await guest.open("thread", fence=1)
-    assert await fresh.files.list("") == ()
 
 
 async def test_a_run_next_door_holds_the_sandbox_until_its_end() -> None:
@@ -194,19 +155,6 @@ async def test_a_sandbox_that_no_run_used_ends_next_door_without_a_word() -> Non
         guest.release("thread")
         await host.close()
         await run(await guest.open("thread", fence=3), "true")
-
-
-async def test_a_sandbox_that_ended_alone_between_runs_is_replaced_next_door() -> None:
-    async with reachable_folder() as folder, _two("local", folder) as (host, guest):
-        assert isinstance(host, LocalSandboxProvider)
-        await host.open("thread", fence=1)
-        host.release("thread")
-        (jail,) = host._jails()
-        os.kill(jail.pid, signal.SIGKILL)
-        await until(lambda: jail.connection.is_lost)
-        with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
-            await guest.open("thread", fence=2)
-        await run(await guest.open("thread", fence=2), "true")
 
 
 FROZEN = """
