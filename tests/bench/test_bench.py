@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from tests.bench.__main__ import main
-from tests.bench.figure import Figure, Unmeasurable, figures, percentile
+from tests.bench.figure import Figure, figures
 from tests.bench.figures import chunks, crowd, jail, start, steering, turns, xml
 
 
@@ -15,14 +15,6 @@ def figure(name: str, *, value: float, bound: float = 10) -> Figure:
         return value
 
     return Figure(name=name, unit="ms", bound=bound, measure=measure)
-
-
-async def lacking() -> float:
-    raise Unmeasurable("no namespaces here")
-
-
-async def broken() -> float:
-    raise OSError("cut")
 
 
 def test_a_figure_is_one_json_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,41 +33,6 @@ def test_one_figure_over_its_bound_fails_the_whole_and_hides_no_other(capsys: py
     assert main([], known) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["figure"], line["ok"]) for line in lines] == [("slow", False), ("quick", True)]
-
-
-def test_only_the_named_figures_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    known = {"slow": figure("slow", value=11), "quick": figure("quick", value=1)}
-    assert main(["quick"], known) == 0
-    assert json.loads(capsys.readouterr().out)["figure"] == "quick"
-
-
-def test_what_the_machine_lacks_is_said_on_stderr_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    known = {"jail": Figure(name="jail", unit="ms", bound=1, measure=lacking)}
-    assert main([], known) == 0
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.splitlines() == ["jail was not measured: no namespaces here"]
-
-
-def test_a_measurement_that_breaks_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    known = {"cut": Figure(name="cut", unit="ms", bound=1, measure=broken)}
-    assert main([], known) == 1
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "cut broke" in shown.err
-
-
-def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        main(["speed"], figures())
-    assert refused.value.code == 2
-    assert "turn_cpu_50_ms" in capsys.readouterr().err
-
-
-def test_a_percentile_is_a_value_that_was_measured() -> None:
-    assert percentile([3, 1, 2, 4], 95) == 4
-    assert percentile(range(1, 101), 95) == 95
-    assert percentile([7], 95) == 7
 
 
 @pytest.mark.parametrize(

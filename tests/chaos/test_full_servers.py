@@ -10,7 +10,6 @@ from tests.chaos.invariants import settle_and_check
 from tests.chaos.outages import servers
 
 DISK_BYTES = 160 * MEBIBYTE
-NO_SPACE = "No space left on device"
 SETTLE_SECONDS = 150.0
 
 
@@ -41,14 +40,6 @@ async def _answers(cluster: Cluster) -> bool:
     with suppress(StorageUnavailable):
         return bool(await cluster.rows("SELECT 1"))
     return False
-
-
-async def test_the_disk_of_postgresql_may_be_full() -> None:
-    async with _on_a_small_disk() as (disk, cluster):
-        disk.fill()
-        for number in range(3, 9):
-            await cluster.say("Hello", f"a{number}")
-        await cluster.until(lambda: any(NO_SPACE in one.log() for one in cluster.programs()), "a write is refused")
 
 
 async def test_postgresql_may_die_of_its_full_disk() -> None:

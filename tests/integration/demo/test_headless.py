@@ -1,6 +1,5 @@
 """`threadhand demo --headless` as a user runs it: a child process, its last line and its exit code."""
 
-import asyncio
 import json
 import os
 import re
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -16,21 +14,14 @@ from typing import cast
 import pytest
 
 from bots.demo import handbook_story
-from bots.demo.environment import load_default_scenario, start_demo
-from bots.demo.scripted_model import serve_scenario
+from bots.demo.environment import start_demo
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import load_settings
-from simulator.model.scenario import load_scenario
 from tests.integration.demo.namespaces import forbidden_here, without_namespaces
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
 
 SECONDS_MAX = 280
-SILENT = """
-conversations:
-  - name: nothing comes of it
-    steps: [{text: "I do not feel like it.", optional: true}]
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,52 +87,6 @@ def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     assert len(re.findall(r"(\d) of \1 tasks", told)) >= 4
 
 
-@pytest.fixture(scope="module")
-def two_demos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Ended]:
-    """Two demos at once, without jails. The second one cannot write to its data folder."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
-    in_the_way = folders[1] / "a file"
-    in_the_way.write_text("")
-    plain = {"THREADHAND_SANDBOX": "unsafe-process"}
-    with ThreadPoolExecutor(2) as both:
-        first, second = both.map(play, folders, (plain, plain | {"THREADHAND_DATA_DIR": str(in_the_way / "below")}))
-    return first, second
-
-
-def test_two_demos_do_not_meet_and_an_unwritable_data_folder_does_not_matter(two_demos: tuple[Ended, Ended]) -> None:
-    for ended in two_demos:
-        check_told(ended)
-
-
-def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(two_demos: tuple[Ended, Ended]) -> None:
-    ended, _ = two_demos
-    assert ended.skipped == ["browser"]
-    told = "\n".join(ended.lines[:-1])
-    assert told.count("[file] chart.svg (") == 2
-    assert "page.png" not in told
-
-
-def test_the_transcript_reads_well_in_a_terminal(two_demos: tuple[Ended, Ended]) -> None:
-    ended, _ = two_demos
-    assert ended.verdict["sandbox"] == "unsafe-process"
-    told = "\n".join(ended.lines[:-1])
-    assert "alice answered: Markdown" in told.replace("*", "")
-    assert "The total is 6300" in told
-    assert "[file] report.md" in told
-    assert len(re.findall(r"(\d) of \1 tasks", told)) >= 4
-    for person, answer in (("alice", "alice answered: Approve once"), ("Bob", "Bob answered:")):
-        assert answer in told.replace("*", "")
-        rule = "The best region of a quarter gets a bonus of 5 percent (handbook, page 4)."
-        assert f"- Using pin of board, with text `{rule} Asked by {person}.`" in told
-    assert told.count("Source: `handbook.pdf`, page 4") == 4
-    assert told.count("Pinned as notice") == 2
-    assert len(re.findall(r"Because of: the page `127\.0\.0\.1:\d+/delivery`, read", told)) == 2
-    assert told.count("Nobody in this thread named `confirm.example`.") == 2
-    assert told.replace("*", "").count("answered: Deny") == 2
-    for junk in (":white_check_mark:", "&lt;", "<@", "-# ", "\u200b", "\u200c", "\u2060"):
-        assert junk not in told
-
-
 def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path: Path) -> None:
     if reason := forbidden_here():
         lacking("jail", f"a filter against namespaces cannot be set: {reason}")
@@ -151,19 +96,6 @@ def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path
     assert ended.skipped == ["jail", "browser"]
     loud = [line for line in ended.lines if line.startswith("THIS MACHINE ALLOWS NO JAIL")]
     assert len(loud) == 1
-
-
-async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) -> None:
-    async with serve_scenario(load_default_scenario()) as model:
-        settings = {
-            "THREADHAND_MODEL": "openai/some-model",
-            "THREADHAND_LLM_BASE_URL": model.base_url,
-            "THREADHAND_LLM_API_KEY": "sk-for-the-test",
-            "THREADHAND_SANDBOX": "unsafe-process",
-        }
-        check_told(await asyncio.to_thread(play, tmp_path, settings), is_scripted=False)
-        assert all(str(sent["model"]).endswith("some-model") for sent in model.requests)
-        assert len(model.requests) >= 12
 
 
 def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -181,20 +113,3 @@ async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path
         stage.board.write_text("pinned for Alice before anybody was asked\n")
         with pytest.raises(StoryBroken, match="pinned before anybody allowed it"):
             await handbook_story.play_approval(stage.slack, stage.board)
-
-
-async def test_a_story_that_breaks_off_is_an_error_that_shows_the_thread(tmp_path: Path) -> None:
-    async with serve_scenario(load_scenario(SILENT)) as model:
-        settings = {
-            "THREADHAND_MODEL": "openai/some-model",
-            "THREADHAND_LLM_BASE_URL": model.base_url,
-            "THREADHAND_LLM_API_KEY": "sk-for-the-test",
-            "THREADHAND_SANDBOX": "unsafe-process",
-        }
-        ended = await asyncio.to_thread(play, tmp_path, settings)
-    assert ended.code == 1
-    assert ended.verdict["ok"] is False
-    assert ended.verdict["slack"] is None
-    told = "\n".join(ended.lines)
-    assert "the agent asks" in told
-    assert "I do not feel like it." in told

@@ -5,41 +5,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bots.demo.environment import DemoEnvironment, start_demo
-from bots.demo.file_stories import TABLE_PROMPT
 from bots.demo.handbook_story import PROMPT, handbook_file
 from bots.demo.mcp_notice_board import read_notices
-from bots.demo.story_helpers import files_of_agent, first_channel, send_request
-from bots.demo.thread_reader import text_of
+from bots.demo.story_helpers import send_request
 from bots.demo.trap_page_story import trap_page_prompt
 from bots.settings import load_settings
-from simulator.view import SentFile
 from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60.0
-SHEET = "Kunde;Größe;Betrag\nMüller;S;1.234,50\nHuber;M;2.000,00\nMüller;L;10\n".encode("cp1252")
 
 
 @pytest.fixture
 async def demo() -> AsyncIterator[DemoEnvironment]:
     async with start_demo(load_settings({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as running:
         yield running
-
-
-async def test_a_table_of_another_program_is_added_up(demo: DemoEnvironment) -> None:
-    sent = SentFile(name="umsatz.csv", content=SHEET, mime_type="text/csv")
-    watch = await send_request(demo.slack, TABLE_PROMPT, sent, PATIENCE_SECONDS)
-    question, _ = await watch.wait_for_question("Markdown")
-    assert "The total is 3244.5, and Huber comes first." in text_of(question)
-
-
-async def test_own_words_at_the_question_get_the_report(demo: DemoEnvironment) -> None:
-    sent = SentFile(name="sales.csv", content=b"region,amount\nNorth,5\nSouth,7\n", mime_type="text/csv")
-    watch = await send_request(demo.slack, TABLE_PROMPT, sent, PATIENCE_SECONDS)
-    await watch.wait_for_question("Markdown")
-    channel = first_channel(demo.slack.view())
-    await demo.slack.say("alice", channel, "as a poem, please", thread_id=watch.thread_id)
-    await watch.wait_until(lambda: any(one.name == "report.md" for one in files_of_agent(watch)), "the report arrives")
-    assert any("can't follow your own words" in text for text in watch.bot_texts(except_id=""))
 
 
 @pytest.mark.parametrize("answer", ["I did not pin it.", "so I asked you first."])

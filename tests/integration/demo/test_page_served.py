@@ -66,20 +66,3 @@ async def test_a_port_that_is_taken_is_told_in_one_sentence(tmp_path: Path) -> N
             told = complaints.decode()
             assert f"Port {port}" in told
             assert "Traceback" not in told
-
-
-async def test_without_the_simulator_it_names_the_package_to_install(tmp_path: Path) -> None:
-    """A module that is None in `sys.modules` cannot be imported."""
-    program = (
-        "import sys; sys.modules['simulator'] = None; sys.argv = ['threadhand', 'demo']; "
-        "from bots.__main__ import main; main()"
-    )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program), cwd=REPOSITORY, env={"HOME": str(tmp_path)}, stderr=PIPE
-    )
-    _, complaint = await process.communicate()
-    assert process.returncode == 2
-    assert complaint.decode() == (
-        "threadhand: The demo needs the simulated chat platforms, which are not installed. "
-        "Install them: pip install 'threadhand[demo]'\n"
-    )

@@ -121,6 +121,22 @@ async def test_an_archive_that_leads_out_is_not_believed() -> None:
         assert not (day.home / "escaped").exists()
 
 
+async def test_a_disk_that_is_full_keeps_the_archive_for_later() -> None:
+    async with a_day(SandboxLimits(workspace_bytes=1_000_000)) as day:
+        sandbox = await day.jails.open("thread", fence=1)
+        await sandbox.files.write("file", pieces(b"x" * 3_000_000))
+        await sandbox.close()
+        day.jails._limits = SandboxLimits()
+        await day.passes(500)
+        assert day.is_archived
+        day.jails._limits = SandboxLimits(workspace_bytes=1_000_000)
+        with pytest.raises(SandboxUnavailable, match="cannot be restored right now"):
+            await day.jails.open("thread", fence=2)
+        assert day.is_archived
+        day.jails._limits = SandboxLimits()
+        assert len(await content(await day.jails.open("thread", fence=2), "file")) == 3_000_000
+
+
 async def test_what_cannot_be_packed_stays_and_is_not_tried_for_ever() -> None:
     async with a_day(SandboxLimits(workspace_bytes=100_000)) as day:
         sandbox = await day.jails.open("thread", fence=1)

@@ -182,6 +182,13 @@ async def test_a_program_inside_that_hands_out_something_else_is_not_believed(tm
         await one.close()
 
 
+async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    one = EgressProxy(EGRESS, ThreadNetwork(tmp_path), label="test")
+    with pytest.raises(SandboxUnavailable):
+        one.start()
+    await one.close()
+
+
 async def test_the_way_out_ends_with_the_jail(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port) as sandbox:
         await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/slow", seconds=0.3)

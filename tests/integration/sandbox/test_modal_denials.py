@@ -70,6 +70,22 @@ async def test_a_clock_that_is_hours_ahead_makes_no_sandbox_an_orphan(stage: Sta
     assert (await run(sandbox, "echo on")).output == "on\n"
 
 
+async def test_an_orphan_that_cannot_be_ended_keeps_no_other_alive(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for thread_id in ("one", "two"):
+        await stage.worker(home="home").open(thread_id, fence=1)
+        await stage.records.remove("modal", thread_id)
+    await stage.clock.advance(HOUR)
+    stage.modal.faults.arm("SandboxTerminateV2", Status.PERMISSION_DENIED, "not this one")
+    janitor = stage.worker(home="home")
+    assert await janitor.terminate_orphans() == 1
+    assert len(stage.living) == 1
+    assert "not this one" in caplog.text
+    assert await janitor.terminate_orphans() == 1
+    assert stage.living == []
+
+
 async def left_alone(stage: Stage) -> None:
     """Leaves a sandbox whose worker died so long ago that it is due to be stopped."""
     dead = stage.worker()
@@ -122,6 +138,18 @@ async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage:
     sandbox = await joining.open("thread", fence=2)
     assert (await sandbox.shell.check("main")).exit_code is None
     assert stage.snapshots == []
+
+
+async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped(stage: Stage) -> None:
+    stage.records = records = Overtaken()
+    leaving, other = (stage.worker() for _ in range(2))
+    sandbox = await leaving.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"saved"))
+    leaving.release("thread")
+    await sandbox.files.write("file", pieces(b"as it was stopped"))
+    records.meanwhile = leaving.close
+    again = await other.open("thread", fence=2)
+    assert await content(again, "file") == b"as it was stopped"
 
 
 async def test_a_snapshot_that_was_replaced_since_the_look_is_no_loss(stage: Stage) -> None:

@@ -143,6 +143,14 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     assert (await stage.record()).snapshot_ref == before
 
 
+async def test_a_sandbox_without_python_is_told_and_not_kept(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.modal.faults.arm("TaskExecStart", Status.INVALID_ARGUMENT, "python3: not found", times=1)
+    with pytest.raises(SandboxUnavailable):
+        await worker.open("thread", fence=1)
+    assert (await run(await worker.open("thread", fence=1), "echo on")).output == "on\n"
+
+
 def test_every_error_of_the_sdk_has_a_plain_sentence() -> None:
     kinds = [
         kind

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
+import pytest
+from grpclib import Status
 from yarl import URL
 
+from core.domain.errors import ToolError
 from core.ports import Sandbox
 from core.tools.publishing import expose_port
 from core.tools.tool import ThreadLinks, ToolContext
@@ -61,3 +64,20 @@ async def test_nobody_comes_in_without_the_token(stage: Stage) -> None:
     for wrong in (url.with_query(None), url.with_query({"_modal_connect_token": "guessed"})):
         async with aiohttp.ClientSession() as stranger, stranger.get(wrong) as answer:
             assert answer.status == 401
+
+
+async def test_without_an_address_of_modal_ours_is_told(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    sandbox = await stage.worker(egress=OPEN).open("thread", fence=1)
+    port = await serving(sandbox)
+    stage.modal.faults.arm("SandboxCreateConnectTokenV2", Status.PERMISSION_DENIED, times=10)
+    ours = await said(sandbox, port, lambda port: f"http://ours.example.org/{port}")
+    assert f"http://ours.example.org/{port}" in ours
+    assert "Modal gives no address" in caplog.text
+
+
+async def test_a_sandbox_without_a_network_is_not_asked_about(stage: Stage) -> None:
+    sandbox = await stage.worker(egress=()).open("thread", fence=1)
+    port = await serving(sandbox)
+    with pytest.raises(ToolError, match="cannot be exposed"):
+        await said(sandbox, port)
+    assert "SandboxCreateConnectTokenV2" not in stage.modal.calls

@@ -1,6 +1,8 @@
 """One sandbox for several processes of a machine: two providers on one folder stand for two of them."""
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -101,6 +103,17 @@ async def test_an_older_run_starts_no_sandbox_after_a_newer_one(both: Providers)
         await guest.open("thread", fence=4)
 
 
+async def test_the_files_are_there_when_the_neighbour_has_left(both: Providers) -> None:
+    host, guest = both
+    await (await host.open("thread", fence=1)).files.write("made.txt", pieces(b"made"))
+    second = await guest.open("thread", fence=2)
+    await host.close()
+    with pytest.raises(SandboxUnavailable):
+        await run(second, "true")
+    third = await guest.open("thread", fence=2)
+    assert await content(third, "made.txt") == b"made"
+
+
 async def test_a_run_next_door_holds_the_sandbox_until_its_end() -> None:
     async with reachable_folder() as folder, _two("local", folder, limits=SandboxLimits(sandboxes=2)) as (host, guest):
         await host.open("first", fence=1)
@@ -155,6 +168,19 @@ async def test_a_sandbox_that_no_run_used_ends_next_door_without_a_word() -> Non
         guest.release("thread")
         await host.close()
         await run(await guest.open("thread", fence=3), "true")
+
+
+async def test_a_sandbox_that_ended_alone_between_runs_is_replaced_next_door() -> None:
+    async with reachable_folder() as folder, _two("local", folder) as (host, guest):
+        assert isinstance(host, LocalSandboxProvider)
+        await host.open("thread", fence=1)
+        host.release("thread")
+        (jail,) = host._jails()
+        os.kill(jail.pid, signal.SIGKILL)
+        await until(lambda: jail.connection.is_lost)
+        with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
+            await guest.open("thread", fence=2)
+        await run(await guest.open("thread", fence=2), "true")
 
 
 FROZEN = """

@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +14,6 @@ from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.failpoints import Failpoint
 from storage.sql.database import Database, open_database
 from tests.contracts.stores import JournalEntry, Stores, added, stores_over, told
-from tests.paths import REPOSITORY
 from tests.servers import NOBODY
 from tests.support.closing import close_after
 
@@ -62,10 +58,6 @@ async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     assert "not a database" in await _refusal(f"sqlite:///{tmp_path}/x.db")
 
 
-async def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
-    assert "unable to open" in await _refusal(f"sqlite:///{tmp_path}")
-
-
 async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "cannot be made" in await _refusal(f"sqlite:///{tmp_path}/file/x.db")
@@ -93,12 +85,6 @@ async def test_a_file_that_cannot_be_written_is_told() -> None:
             if is_root:
                 os.seteuid(0)
     assert "cannot be used" in sentence
-
-
-async def test_missing_folders_are_made(tmp_path: Path) -> None:
-    database = await open_database(f"sqlite+aiosqlite:///{tmp_path}/a/b/x.db")
-    await database.close()
-    assert (tmp_path / "a/b/x.db").exists()
 
 
 async def test_what_people_said_is_for_the_program_alone(tmp_path: Path) -> None:
@@ -144,32 +130,6 @@ async def _limit_pages(database: Database, *, extra: int) -> None:
     await database.write(TEST, work)
 
 
-FULL_DISK = """
-import asyncio, resource, signal, sys
-from core.domain.errors import ConfigurationError
-from storage.sql.database import open_database
-resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-try:
-    asyncio.run(open_database(sys.argv[1]))
-except ConfigurationError as refused:
-    print(refused)
-"""
-
-
-async def test_a_disk_that_is_full_at_the_start_is_told_in_one_sentence(tmp_path: Path) -> None:
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", FULL_DISK, f"sqlite:///{tmp_path}/x.db"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=REPOSITORY,
-    )
-    assert "cannot be used" in done.stdout
-    assert len(done.stdout.splitlines()) == 1
-
-
 async def test_an_exception_of_the_work_rolls_back_and_passes_through(database: Database) -> None:
     def work(connection: Connection) -> None:
         connection.execute(text("INSERT INTO worker VALUES ('w', 1)"))
@@ -196,31 +156,3 @@ async def test_a_closed_database_says_so(tmp_path: Path) -> None:
     await database.close()
     with pytest.raises(StorageUnavailable, match="closed"):
         await stores_over(database).claims.heartbeat("w")
-
-
-KILLED = """
-import asyncio, os, signal, sys
-from sqlalchemy import text
-from core.failpoints import Failpoint
-from storage.sql.database import open_database
-async def main():
-    database = await open_database(sys.argv[1])
-    def work(connection):
-        connection.execute(text("INSERT INTO worker VALUES ('lost', 1)"))
-        os.kill(os.getpid(), signal.SIGKILL)
-    insert = text("INSERT INTO worker VALUES ('kept', 1)")
-    await database.write(Failpoint("test.a"), lambda c: c.execute(insert).close())
-    await database.write(Failpoint("test.b"), work)
-asyncio.run(main())
-"""
-
-
-async def test_a_killed_process_leaves_whole_transactions(database_url: str) -> None:
-    done = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", KILLED, database_url], cwd=REPOSITORY, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
-    async with close_after(await open_database(database_url)) as database:
-        left = text("DELETE FROM worker WHERE worker_id IN ('kept', 'lost') RETURNING worker_id")
-        rows = await database.write(TEST, lambda c: c.execute(left).scalars().all())
-    assert rows == ["kept"]

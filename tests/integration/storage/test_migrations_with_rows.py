@@ -1,6 +1,5 @@
 """A database of any earlier version comes to this one with every row that it held."""
 
-import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,8 +17,6 @@ import storage.migrations
 from core.failpoints import Failpoint
 from storage.sql.database import Database, _connect, _parse, open_database
 from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
-from storage.sql.stores.conversations import SqlConversations
-from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
 from storage.sql.tables import METADATA
 from tests.support.closing import close_after
 
@@ -129,31 +126,6 @@ def _differences(connection: sa.Connection) -> list[object]:
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
 
-@pytest.mark.parametrize("revision", EACH_REVISION)
-async def test_the_program_works_with_what_an_earlier_version_left(new_url: str, revision: str) -> None:
-    await made(new_url, revision)
-    text = sa.text("UPDATE run SET status = CASE WHEN run_id LIKE '% a %' THEN 'queued' ELSE 'completed' END")
-    async with connected(new_url) as database:
-        await database.write(TEST, lambda c: c.execute(text).close())
-    thread_id, run_id = "thread thread_id a ünï ☃", "run run_id a ünï ☃"
-    async with close_after(await open_database(new_url)) as database:
-        conversations = SqlConversations(database)
-        usage = await conversations.usage(run_id=run_id)
-        assert (usage.input_tokens, usage.cost_usd) == (1, 1.5)
-        assert usage.estimated_usd == 1.5
-        (message,) = await conversations.messages(thread_id)
-        assert message.content == {"said": [1, "ünï ☃ 中文"]}
-        assert run_id in await SqlRunClaims(database).claimable_runs()
-        waits = (await SqlBacklogs(database).backlog()).oldest_queued_seconds
-        made_at = datetime(2026, 1, 1, 12, 30, 15, tzinfo=UTC)
-        assert waits == pytest.approx((datetime.now(UTC) - made_at).total_seconds(), abs=300)
-        await conversations.delete_thread(thread_id)
-        left = await database.read(rows)
-        assert [row["thread_id"] for row in left["thread"]] == ["thread thread_id b ünï ☃"]
-        assert len(left["message"]) == 1
-        assert len(left["usage"]) == 2, "what was spent stays on record"
-
-
 async def test_a_migration_that_fails_leaves_the_old_version_whole(new_url: str, tmp_path: Path) -> None:
     """What is in the way: a column of the next version's name."""
     before = await made(new_url, EACH_REVISION[0])
@@ -171,17 +143,3 @@ async def test_a_migration_that_fails_leaves_the_old_version_whole(new_url: str,
         row.items() <= after[name][index].items() for name in before for index, row in enumerate(before[name])
     ]
     assert all(assert_kept)
-
-
-async def test_a_copy_of_the_file_made_before_is_the_way_back(tmp_path: Path) -> None:
-    """How an upgrade is undone: the copy opens with the older program, which knows its revision."""
-    url = f"sqlite:///{tmp_path}/threadhand.db"
-    before = await made(url, EACH_REVISION[0])
-    shutil.copy(tmp_path / "threadhand.db", tmp_path / "kept.db")
-    await (await open_database(url)).close()
-    shutil.copy(tmp_path / "kept.db", tmp_path / "threadhand.db")
-    for journal in ("threadhand.db-wal", "threadhand.db-shm"):
-        (tmp_path / journal).unlink(missing_ok=True)
-    async with connected(url) as database:
-        assert await database.read(storage.migrations._revision) == EACH_REVISION[0]
-        assert await database.read(rows) == before

@@ -206,3 +206,13 @@ async def test_a_reader_of_older_messages_is_not_moved_but_told_of_new_ones() ->
         await reader.button("slack", "New messages below").click()
         await expect(reader.message("slack", "something new")).to_be_in_viewport()
         await expect(reader.button("slack", "New messages below")).to_be_hidden()
+
+
+async def test_direct_messages_belong_to_one_person() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        for platform in ("slack", "discord"):
+            await reader.button(platform, "threadhand").click()
+            await reader.says(platform, "hello from alice")
+            await expect(reader.message(platform, "Good day.")).to_be_visible()
+            await reader.side(platform).get_by_label("You are").select_option("bob")
+            await expect(reader.side(platform).get_by_text("hello from alice")).to_have_count(0)
