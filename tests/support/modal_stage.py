@@ -90,11 +90,6 @@ class Stage:
         if waits_for_end:
             await made.ended.wait()
 
-    def leads_to(self, url: str) -> None:
-        """Sends the SDK elsewhere, until the stage is over."""
-        os.environ["MODAL_SERVER_URL"] = url  # noqa: TID251 - where the SDK looks
-        forget_client()
-
     @property
     def living(self) -> list[str]:
         """The names of those that are not ending, without what distinguishes a thread's sandboxes."""

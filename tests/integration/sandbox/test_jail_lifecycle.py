@@ -86,16 +86,6 @@ async def test_a_killed_host_takes_its_jails_with_it_and_the_next_goes_on() -> N
         assert await content(sandbox, "file") == b"kept\n"
 
 
-async def test_a_program_inside_that_stands_still_is_failed_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.client.connection.ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr("sandbox.client.sandbox_client.ANSWER_SECONDS", 0.3)
-    async with local_jails() as provider:
-        sandbox = await provider.open("thread", fence=1)
-        with pytest.raises(SandboxUnavailable):
-            await run(sandbox, "kill -STOP $PPID; sleep 5", seconds=0.3)
-        assert (await run(await provider.open("thread", fence=1), "echo on")).output == "on\n"
-
-
 async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_access, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(shared_access, "HELLO_SECONDS", 0.2)

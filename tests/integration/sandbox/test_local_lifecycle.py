@@ -102,16 +102,6 @@ async def test_what_another_process_left_is_archived_too() -> None:
         assert await content(await day.jails.open("thread", fence=2), "file") == b"x"
 
 
-async def test_a_workspace_whose_use_nobody_has_noted_begins_to_count() -> None:
-    async with a_day() as day:
-        await (await day.jails.open("thread", fence=1)).close()
-        (day.home / "used").unlink()
-        await day.passes(500)
-        assert not day.is_archived
-        await day.passes(121)
-        assert day.is_archived
-
-
 async def test_one_that_another_process_runs_is_left_alone() -> None:
     async with a_day() as day, a_second(day) as other:
         await other.open("thread", fence=1)

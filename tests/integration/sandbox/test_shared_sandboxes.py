@@ -160,16 +160,6 @@ async def test_a_run_learns_that_the_neighbour_has_ended_its_processes() -> None
         await run(await guest.open("thread", fence=2), "true")
 
 
-async def test_a_sandbox_that_no_run_used_ends_next_door_without_a_word() -> None:
-    async with reachable_folder() as folder, _two("local", folder) as (host, guest):
-        await host.open("thread", fence=1)
-        host.release("thread")
-        await run(await guest.open("thread", fence=2), "true")
-        guest.release("thread")
-        await host.close()
-        await run(await guest.open("thread", fence=3), "true")
-
-
 async def test_a_sandbox_that_ended_alone_between_runs_is_replaced_next_door() -> None:
     async with reachable_folder() as folder, _two("local", folder) as (host, guest):
         assert isinstance(host, LocalSandboxProvider)

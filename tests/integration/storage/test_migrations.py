@@ -2,8 +2,6 @@
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from core.failpoints import Failpoint
 from storage.sql.database import migrate, open_database
 from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
 from storage.sql.tables import METADATA
-from tests.paths import REPOSITORY
 from tests.support.closing import close_after
 
 TEST = Failpoint("test.migrations")
@@ -94,23 +91,6 @@ async def test_a_database_of_an_unknown_version_is_refused(new_url: str, revisio
     await database.close()
     with pytest.raises(ConfigurationError, match=reason):
         await open_database(new_url)
-
-
-FAST = """
-import asyncio, sys
-from storage.sql.database import open_database
-asyncio.run((asyncio.run(open_database(sys.argv[1]))).close())
-print("alembic" in sys.modules)
-"""
-
-
-async def test_a_database_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/x.db"
-    await migrate(url)
-    done = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", FAST, url], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
-    assert done.stdout == "False\n"
 
 
 async def test_a_file_of_a_newer_version_stays_as_it_is_to_the_last_byte(tmp_path: Path) -> None:

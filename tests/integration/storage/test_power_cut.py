@@ -236,32 +236,6 @@ async def test_the_check_of_a_large_file_ends_in_time(tmp_path: Path, monkeypatc
     await asyncio.wait_for(opened_and_closed(path), 30)
 
 
-def test_a_file_in_use_is_not_called_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As when an operator reads the audit log beside the running program."""
-    path = tmp_path / "used.db"
-    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    writer.execute("PRAGMA journal_mode = WAL")
-    writer.execute("PRAGMA wal_autocheckpoint = 20")
-    writer.execute("CREATE TABLE note (words TEXT)")
-    is_over = threading.Event()
-
-    def write() -> None:
-        while not is_over.is_set():
-            writer.execute("INSERT INTO note VALUES (hex(randomblob(2000)))")
-
-    work = threading.Thread(target=write)
-    work.start()
-    try:
-        for _ in range(100):
-            check_file(str(path))
-    finally:
-        is_over.set()
-        work.join()
-        writer.close()
-    assert not caplog.records
-    assert not list(tmp_path.glob("*.damaged-*"))
-
-
 @pytest.mark.parametrize("held_seconds", [0.2, 30.0])
 def test_a_transaction_that_is_just_written_is_not_called_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, held_seconds: float

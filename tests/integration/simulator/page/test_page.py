@@ -64,23 +64,6 @@ async def test_commands_and_names_are_completed() -> None:
         await expect(box).to_have_value("/agent use research ")
 
 
-async def test_a_dark_system_gets_a_dark_slack_and_an_armed_fault_is_shown() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        slack = reader.side("slack")
-        await reader.page.emulate_media(color_scheme="dark")
-        await reader.page.reload()
-        await expect(slack.get_by_label("Show Slack in light colours")).to_be_visible()
-        await slack.get_by_label("Make this platform misbehave").click()
-        await slack.get_by_label("How often").fill("3")
-        await reader.button("slack", "Do it").click()
-        await expect(slack.locator(".armed")).to_contain_text("answer 429: too many requests (3 ×)")
-        await reader.page.reload()
-        await expect(slack.locator(".armed")).to_contain_text("(3 ×)")
-        await slack.get_by_label("Make this platform misbehave").click()
-        await reader.button("slack", "Back to normal").click()
-        await expect(slack.locator(".armed")).to_be_empty()
-
-
 async def test_room_is_left_for_the_messages() -> None:
     """Windows of 1440 x 900 and 1280 x 800 have half as many CSS pixels at a zoom of 200 %."""
     async with program(HELLO) as stage, reading(stage, size=PHONE) as reader:
@@ -124,24 +107,6 @@ async def test_a_slack_thread_opens_in_a_panel_beside_its_channel() -> None:
         await reader.keep_picture("panel-phone")
         await reader.button("slack", "Close the thread").click()
         await expect(slack.locator(".messages").get_by_text("where it begins")).to_be_visible()
-
-
-async def test_nested_lists_keep_their_numbers() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        channel = public_channel(stage.slack)
-        text = "3. three\n    1. a\n        • point\n    2. b\n4. four\n• bullet"
-        await stage.slack.say("bob", channel, text)
-        message = reader.message("slack", "bullet")
-        await expect(message.locator("ol ol > li")).to_have_count(2)
-        items = await message.locator("li").evaluate_all(
-            "all => all.map(one => [one.parentElement.tagName, one.value, one.firstChild.textContent])"
-        )
-        assert items == [
-            ["OL", 3, "three"], ["OL", 1, "a"], ["UL", 0, "point"], ["OL", 2, "b"], ["OL", 4, "four"],
-            ["UL", 0, "bullet"],
-        ]  # fmt: skip
-        style = await message.locator("ol ol").evaluate("list => getComputedStyle(list).listStyleType")
-        assert style == "lower-alpha"
 
 
 @pytest.mark.parametrize("size", [(1280, 800), PHONE], ids=["wide", "phone"])

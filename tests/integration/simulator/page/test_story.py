@@ -84,24 +84,6 @@ async def test_the_keyboard_alone_is_enough() -> None:
         await expect(reader.message("slack", "alice answered: Markdown")).to_be_visible()
 
 
-async def test_typing_goes_on_undisturbed_while_the_page_changes() -> None:
-    async with program() as stage, reading(stage) as reader:
-        await reader.begin("slack")
-        await expect(reader.button("slack", "Stop")).to_be_visible()
-        first = reader.side("slack").locator("article").first
-        await first.evaluate("node => { node.mark = 'the same'; }")
-        box, asked = reader.box("slack"), reader.button("slack", "Markdown")
-        await box.focus()
-        written = ""
-        while not await asked.is_visible():
-            await reader.page.keyboard.type("word ")
-            written += "word "
-            await asyncio.sleep(0.05)
-        await expect(box).to_be_focused()
-        await expect(box).to_have_value(written)
-        assert await first.evaluate("node => node.mark") == "the same"
-
-
 @pytest.mark.parametrize("size", [WIDE, PHONE])
 async def test_the_stories_play_by_themselves_and_can_be_paused(size: tuple[int, int]) -> None:
     async with program() as stage, reading(stage, plays=True, size=size) as reader:
