@@ -166,20 +166,6 @@ class Cluster:
     async def runs(self) -> list[str]:
         return [str(status) for (status,) in await self.rows("SELECT status FROM run ORDER BY 1")]
 
-    async def executor(self) -> Program:
-        """Returns the worker that most recently claimed a run."""
-        found: list[Program] = []
-
-        def is_found() -> bool:
-            found[:] = [one for one in self.workers if "takes up run" in one.log()]
-            return bool(found)
-
-        await self.until(is_found, "a worker takes up the run")
-        return found[-1]
-
-    def others(self, program: Program) -> list[Program]:
-        return [one for one in self.workers if one is not program]
-
     def report(self) -> str:
         """Returns a report for debugging a failed test."""
         logs = [f"--- {one.log_path.name}\n{_shortened(one.log())}" for one in self.programs()]

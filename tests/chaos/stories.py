@@ -9,7 +9,7 @@ import aiohttp
 from bots.demo.thread_reader import text_of
 from simulator.slack.server import SlackSimulator
 from tests.chaos import report_story
-from tests.chaos.harness import PATIENCE_SECONDS, PERSON, PlatformName, Stage
+from tests.chaos.harness import PERSON, PlatformName, Stage
 from tests.support.narrow import require_type
 
 
@@ -69,14 +69,6 @@ conversations:
       - calls: [{name: full_file_rewrite, arguments: {file_path: secret.txt, file_contents: "x"}}]
       - text: "Hi there."
 """
-FAILING = """
-conversations:
-  - name: failing
-    when: {user: {contains: "Hello"}}
-    steps:
-      - text: "Hi there."
-        fault: {kind: status, status: 401, message: "bad key"}
-"""
 
 
 async def stop(stage: Stage) -> None:
@@ -92,19 +84,6 @@ def check_stopped(stage: Stage) -> None:
     assert stage.runs() == ["stopped"]
     assert len(stage.ours()) == 1, "one status message and no answer"
     assert stage.workspace_file("marks.txt").split() == ["asleep"]
-
-
-async def retry(stage: Stage) -> None:
-    await stage.connected()
-    await stage.say("Hello")
-    await stage.press("Retry")
-    await stage.until(lambda: stage.shows("Hi there."), "it answers")
-
-
-def check_retried(stage: Stage) -> None:
-    assert stage.runs() == ["failed", "completed"]
-    assert _count(stage, "Hi there.") == 1
-    assert len(stage.ours()) == 3, "two status messages and an answer"
 
 
 WRITTEN = " ".join(f"Sentence {number} of the answer." for number in range(1, 41))
@@ -216,30 +195,6 @@ async def _call(stage: Stage, path: str, *, key: str, json: object = None, file:
             await asyncio.sleep(0.1)
 
 
-async def slash(stage: Stage) -> None:
-    """Calls `/agent run` in Discord, again if Discord says that the application did not respond."""
-    await stage.connected()
-    await stage.until(lambda: stage.view().commands, "the commands are there")
-    for seconds in (5.0, 5.0, PATIENCE_SECONDS):
-        await stage.connected()
-        before = stage.threads()
-        try:
-            await stage.platform.command(PERSON, stage.channel_id, "agent run", {"prompt": "Hello"})
-            await stage.until(lambda before=before: stage.threads() - before, "a thread", seconds=seconds)
-        except (TimeoutError, AssertionError):
-            continue
-        stage.thread_id = min(stage.threads() - before)
-        break
-    await stage.until(lambda: stage.shows("Hi there."), "it answers")
-
-
-def check_slash(stage: Stage) -> None:
-    """Checks that each call has its own thread, including calls that were handled only after Discord gave up."""
-    assert {*stage.runs()} == {"completed"}
-    assert len(stage.runs()) <= len(stage.threads())
-    assert _count(stage, "Hi there.") == 1
-
-
 def _count(stage: Stage, text: str) -> int:
     return sum(text in text_of(one) for one in stage.ours())
 
@@ -250,7 +205,6 @@ REPORT_IN_DISCORD = Story(
 )
 STREAM = Story(scenario=WRITING, tell=direct, check=check_streamed)
 STOP = Story(scenario=SLEEP, tell=stop, check=check_stopped)
-RETRY = Story(scenario=FAILING, tell=retry, check=check_retried, runs=2)
 STATUS = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk)
 FORGET = Story(
     scenario=SECRET,
@@ -259,6 +213,5 @@ FORGET = Story(
     runs=0,
     sandbox="local",
 )
-SLASH = Story(scenario=TALK, tell=slash, check=check_slash, platform="discord")
 END = Story(scenario=SHORT_SLEEP, tell=asked_to_end, check=check_ended, settings={"drain_seconds": "0.2"})
 HTTP = Story(scenario=TALK, tell=over_http, check=check_http, settings={"api_token": "secret"})

@@ -63,10 +63,8 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "stream": {"slack.start_stream": FIRST, "slack.append_stream": ("", ":2"), "slack.finish_stream": FIRST},
     "stop": {"sandbox.interrupt": FIRST, "storage.request_stop": FIRST},
-    "retry": {"storage.retry": FIRST},
     "status": {"storage.claim_key": ("is_answered", "answer:2"), "slack.notice": FIRST},
     "forget": {"storage.forget": FIRST, "sandbox.destroy": FIRST},
-    "slash": {"discord.acknowledge": FIRST},
     "end": {"storage.release_run": FIRST},
     "http": {"storage.create_thread": FIRST, "web.receive": FIRST, "web.spool": FIRST},
 }
@@ -90,6 +88,7 @@ NOT_PASSED = {
     "modal.link": "only asks: an address that nobody was told leads nowhere",
     "modal.spawn": "tests/integration/e2e/test_modal_runs.py kills the bot there, which has no worker of its own",
     "storage.record_audit": "an entry alone, of what the next event of the platform tells again",
+    "storage.retry": "one transaction; what was not retried the person presses again",
     "storage.reopen_rendering": "one transaction, made by Retry; where it is lost, the person presses it again",
     "storage.save_schedule": "one transaction; tests/histories/schedules.py kills and freezes processes there",
     "storage.begin_firing": "as storage.save_schedule",

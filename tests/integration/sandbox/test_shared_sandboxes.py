@@ -148,26 +148,19 @@ async def test_a_limit_that_ended_the_sandbox_is_named_next_door() -> None:
         await run(await guest.open("thread", fence=2), "true")
 
 
-async def test_a_run_learns_that_the_neighbour_has_ended_its_processes() -> None:
-    async with reachable_folder() as folder, _two("local", folder) as (host, guest):
-        await host.open("thread", fence=1)
-        host.release("thread")
-        sandbox = await guest.open("thread", fence=2)
-        await run(sandbox, "sleep 1000 &")
-        await host.close()
-        with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
-            await guest.open("thread", fence=2)
-        await run(await guest.open("thread", fence=2), "true")
-
-
-async def test_a_sandbox_that_ended_alone_between_runs_is_replaced_next_door() -> None:
+@pytest.mark.parametrize("end", ["by the neighbour", "alone between runs"])
+async def test_a_run_learns_that_the_sandbox_next_door_has_ended(end: str) -> None:
     async with reachable_folder() as folder, _two("local", folder) as (host, guest):
         assert isinstance(host, LocalSandboxProvider)
         await host.open("thread", fence=1)
         host.release("thread")
-        (jail,) = host._jails()
-        os.kill(jail.pid, signal.SIGKILL)
-        await until(lambda: jail.connection.is_lost)
+        if end == "by the neighbour":
+            await run(await guest.open("thread", fence=2), "sleep 1000 &")
+            await host.close()
+        else:
+            (jail,) = host._jails()
+            os.kill(jail.pid, signal.SIGKILL)
+            await until(lambda: jail.connection.is_lost)
         with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
             await guest.open("thread", fence=2)
         await run(await guest.open("thread", fence=2), "true")

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-import pytest
-from slack_sdk.errors import SlackApiError
-from slack_sdk.web.async_client import AsyncWebClient
 
 from tests.paths import REPOSITORY
 from tests.support.narrow import require_type
@@ -37,18 +34,11 @@ class Simulator:
     async def post(self, path: str, **body: Any) -> dict[str, Any]:
         return await self._answer("POST", path, json=body)
 
-    async def patch(self, path: str, **body: Any) -> dict[str, Any]:
-        return await self._answer("PATCH", path, json=body)
-
     async def _answer(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         url = f"{self.lines['control']['url']}/{path}".rstrip("/")
         async with self.session.request(method, url, **options) as response:
             body = require_type(await response.json(), dict)
             return {**body, "status": response.status}
-
-    def slack_client(self) -> AsyncWebClient:
-        line = self.lines["slack"]
-        return AsyncWebClient(token=line["bot_token"], base_url=line["url"])
 
 
 @asynccontextmanager
@@ -119,27 +109,3 @@ async def test_people_write_with_files_and_the_transcript_shows_edits_and_reacti
         assert [one["thread_id"] for one in whole["threads"]] == [said["id"]]
         changes = await made.get("slack/changes", after=str(whole["version"]), seconds="0.05")
         assert changes["version"] == whole["version"]
-
-
-async def test_faults_and_scopes_of_slack_reach_the_bot() -> None:
-    async with simulator("--slack", "--no-rate-limits") as made:
-        bot = made.slack_client()
-        place = {"channel": "#general", "text": "hi"}
-        await made.post("slack/faults", fault="rate_limit", method="chat.*", seconds=7)
-        assert (await refusal(bot, place)).headers["Retry-After"] == "7"
-        settings = await made.get("slack/settings")
-        granted = [scope for scope in settings["scopes"] if scope != "chat:write"]
-        changed = await made.patch("slack/settings", scopes=granted)
-        assert changed["scopes"] == granted
-        assert changed["subscriptions"] == settings["subscriptions"]
-        assert (await refusal(bot, place)).data["error"] == "missing_scope"
-        await made.patch("slack/settings", scopes=settings["scopes"])
-        await bot.chat_postMessage(**place)
-        calls = (await made.get("slack/calls"))["calls"]
-        assert [call["error"] for call in calls] == ["rate_limit", "missing_scope", ""]
-
-
-async def refusal(bot: AsyncWebClient, place: dict[str, str]) -> Any:
-    with pytest.raises(SlackApiError) as refused:
-        await bot.chat_postMessage(**place)
-    return refused.value.response

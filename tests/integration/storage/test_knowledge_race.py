@@ -25,26 +25,18 @@ def draft(content: str, name: str = "a.txt") -> EntryDraft:
     return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=5)
 
 
+@pytest.mark.parametrize("content", ["1", "2"], ids=["the same content", "another content"])
 @STATEMENTS
-async def test_the_same_content_is_one_entry(postgresql_url: str, statement: str) -> None:
+async def test_of_two_with_one_name_one_entry_is_left(postgresql_url: str, statement: str, content: str) -> None:
     async with opened(postgresql_url) as database:
         knowledge = SqlKnowledge(database)
-        add = partial(knowledge.add, AGENT, draft("1"), [WORDS])
-        async with played_at(statement, database, add) as adding:
-            mine = await add()
-        assert adding[0].result() == mine
-        assert await knowledge.entries([AGENT]) == (mine,)
-
-
-@STATEMENTS
-async def test_one_of_two_contents_replaces_the_other(postgresql_url: str, statement: str) -> None:
-    async with opened(postgresql_url) as database:
-        knowledge = SqlKnowledge(database)
-        other = partial(knowledge.add, AGENT, draft("2"), [WORDS])
+        other = partial(knowledge.add, AGENT, draft(content), [WORDS])
         async with played_at(statement, database, other) as adding:
             mine = await knowledge.add(AGENT, draft("1"), [WORDS])
+        theirs = adding[0].result()
         (left,) = await knowledge.entries([AGENT])
-        assert left in (mine, adding[0].result())
+        assert left in (mine, theirs)
+        assert (mine == theirs) is (content == "1")
 
 
 async def test_of_two_that_are_given_one_name_one_is_left(postgresql_url: str) -> None:

@@ -24,18 +24,12 @@ async def test_a_missing_heartbeat_ends_the_session(simulator: DiscordSimulator)
     ("frame", "code"),
     [
         ("nonsense", 4002),
-        ("[]", 4002),
         ('{"op": 2, "d": {"token": "' + "x" * 5000 + '"}}', 4002),
         ('{"op": 77, "d": null}', 4001),
-        ('{"op": [1], "d": null}', 4001),
         ('{"op": 3, "d": {}}', 4003),
         ('{"op": 2, "d": {"token": "wrong", "intents": 1}}', 4004),
-        ('{"op": 2, "d": null}', 4004),
-        ('{"op": 6, "d": {"token": "wrong", "session_id": "x", "seq": 1}}', 4004),
-        (f'{{"op": 2, "d": {{"token": "{TOKEN}"}}}}', 4013),
         (f'{{"op": 2, "d": {{"token": "{TOKEN}", "intents": {1 << 40}}}}}', 4013),
         (f'{{"op": 2, "d": {{"token": "{TOKEN}", "intents": 1, "shard": [2, 1]}}}}', 4010),
-        (f'{{"op": 2, "d": {{"token": "{TOKEN}", "intents": 1, "shard": "x"}}}}', 4010),
     ],
 )
 async def test_a_wrong_frame_is_answered_by_its_close_code(simulator: DiscordSimulator, frame: str, code: int) -> None:
