@@ -47,6 +47,25 @@ CONVERSATIONS: dict[str, list[Line]] = {
         ("GET /applications/7/commands", None, 10002),
         ("GET /applications/1001/guilds/7/commands", None, 10004),
     ],
+    "calls that only read": [
+        *(
+            (f"GET {path}", None, 200)
+            for path in (
+                "/gateway",
+                "/applications/@me",
+                "/users/@me/guilds",
+                "/users/2001",
+                "/guilds/3001",
+                "/guilds/3001/channels",
+                "/applications/1001/guilds/3001/commands",
+            )
+        ),
+        (f"POST {GENERAL}/{{said}}/threads", {"name": "t"}, 201),
+        ("GET /channels/{said}/thread-members", None, 200),
+        ("GET /channels/{said}/thread-members/1001", None, 200),
+        (f"PUT {GENERAL}/{{said}}/{EYES}", None, 204),
+        (f"GET {GENERAL}/{{said}}/reactions/%F0%9F%91%80", None, 200, [{"id": "1001"}]),
+    ],
     "who is pinged": [
         (f"POST {GENERAL}", said_to_all(), 200, pings(["alice", "bob"], everyone=True)),
         (f"POST {GENERAL}", said_to_all(parse=[]), 200, pings([])),

@@ -51,12 +51,16 @@ def record_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:
     return read_payloads(folder, platform)
 
 
-def check_recorded(folder: Path, platform: str, check: Callable[[str, Any], None], *, shapes_min: int) -> None:
-    """Checks each payload of other tests. Fewer shapes than `shapes_min` mean that some tests no longer run here."""
+def check_recorded(
+    folder: Path, platform: str, check: Callable[[str, Any], None], *, shapes_min: int
+) -> list[tuple[str, Any]]:
+    """Checks each payload of other tests, and returns them. Fewer shapes than `shapes_min` mean that some tests no
+    longer run here."""
     payloads = record_payloads(folder, platform)
     for kind, payload in payloads:
         check(kind, payload)
     assert len(payloads) >= shapes_min
+    return payloads
 
 
 def read_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:

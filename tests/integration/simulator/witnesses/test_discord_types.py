@@ -4,16 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from simulator.administration import Archive, Lock, OpenThread, Permissions, Purge, administer
-from simulator.discord.server import DiscordSimulator
-from simulator.discord.world import ANNOUNCEMENTS, FORUM
-from tests.chaos.harness import Stage
 from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
-from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
-from tests.support.narrow import require_type
 from tests.support.published_types import PublishedTypes, build_schemas, without_nulls
 
 pytestmark = pytest.mark.timeout(600)
@@ -131,18 +124,6 @@ def _in_capitals(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-async def test_discord_and_the_bot_say_what_the_types_allow(published: PublishedTypes) -> None:
-    async with recorded("discord") as (stage, payloads):
-        await play_stories(stage)
-        await act_as_people(stage)
-        await act_as_moderators(stage)
-        await read_everything(stage)
-    for kind, payload in payloads:
-        check_payload(published, kind, payload)
-    assert {"MESSAGE_CREATE", "INTERACTION_CREATE", "THREAD_CREATE"} <= published.seen.keys()
-    assert published.report() == ""
-
-
 def check_payload(published: PublishedTypes, kind: str, payload: Any) -> None:
     """Checks a payload by its kind, as the recorder names it. A kind without a known type is refused."""
     by_library = (with_ids_as_text, without_nulls)
@@ -185,78 +166,3 @@ def with_optional_fields(payload: object) -> object:
 def test_discord_and_all_tests_say_what_the_types_allow(published: PublishedTypes, tmp_path: Path) -> None:
     check_recorded(tmp_path, "discord", partial(check_payload, published), shapes_min=SHAPES_MIN)
     assert published.report() == ""
-
-
-async def act_as_people(stage: Stage) -> None:
-    discord, channel = stage.platform, stage.channel_id
-    assert isinstance(discord, DiscordSimulator)
-    async for place, other in talk_beside(stage, "beside @alice :wave:", "👀"):
-        await discord.say("alice", channel, "so", thread_id=place, reply_to=other)
-        discord.forward("alice", channel, place, channel, other)
-        embed = {"title": "Down", "description": "x", "fields": [{"name": "a", "value": "b"}]}
-        await discord.post_as_app(channel, "alert", embeds=[embed], thread_id=place)
-        await discord.post_poll("bob", channel, "Which?", {"A": 1, "B": 0}, thread_id=place)
-    direct = next(one.channel_id for one in stage.view().channels if one.is_direct)
-    await discord.say("alice", direct, "Hello")
-    await stage.settled(len(stage.runs()))
-    await call_commands(stage)
-
-
-async def call_commands(stage: Stage) -> None:
-    discord, channel, thread_id = stage.platform, stage.channel_id, stage.thread_id
-    assert isinstance(discord, DiscordSimulator)
-    for command in stage.view().commands:
-        if not any(option.is_required for option in command.options):
-            await discord.command("alice", channel, command.name, {}, thread_id=thread_id)
-    await discord.suggest("alice", channel, "agent use", {}, "name", thread_id=thread_id)
-    message_id = await discord.say("bob", channel, "numbers")
-    await discord.use_shortcut("alice", "Ask Threadhand", channel, message_id)
-    await stage.until(lambda: stage.view().forms, "the form opens")
-    form = stage.view().forms[0]
-    values = {field.field_id: "Hello" for field in form.fields[:1]}
-    await discord.submit("alice", form.form_id, values)
-    await stage.until(lambda: stage.is_settled(), "it answers")
-
-
-async def act_as_moderators(stage: Stage) -> None:
-    discord, channel = stage.platform, stage.channel_id
-    assert isinstance(discord, DiscordSimulator)
-    for kind in (ANNOUNCEMENTS, FORUM):
-        made = discord.add_channel(f"kind-{kind}", kind, tags=("new",) if kind == FORUM else ())
-        post = await discord.open_thread("bob", made.channel_id, "a post")
-        await discord.say("bob", made.channel_id, "first", thread_id=post)
-        discord.delete_channel(made.channel_id)
-    opening = OpenThread(person="bob", channel_id=channel, name="t")
-    thread = await administer(discord, opening)
-    place = {"channel_id": channel, "thread_id": thread}
-    await administer(discord, Archive(**place))
-    await administer(discord, Archive(**place, is_archived=False))
-    await administer(discord, Lock(**place, is_archived=True))
-    messages = [await discord.say("bob", channel, "x") for _ in range(3)]
-    await administer(discord, Purge(channel_id=channel, message_ids=messages))
-    await administer(discord, Permissions(channel_id=channel, denied=["SEND_MESSAGES"]))
-    discord.add_guild("second", people=("alice",))
-    discord.delete_channel(thread)
-
-
-async def read_everything(stage: Stage) -> None:
-    """Makes each call that only reads, also those that the bot makes rarely."""
-    discord = require_type(stage.platform, DiscordSimulator)
-    world, bot = discord.world, discord.world.bot.user_id
-    found = {
-        "application": bot,
-        "user": bot,
-        "guild": world.home.guild_id,
-        "channel": stage.channel_id,
-        "message": stage.thread_id,
-        "emoji": "%E2%9C%85",
-    }
-    thread = {**found, "channel": min(stage.threads())}
-    url, headers = discord.api_url, {"Authorization": f"Bot {discord.token}"}
-    async with aiohttp.ClientSession(headers=headers) as session:
-        for call in ROUTES:
-            method, _, path = call.partition(" ")
-            if method == "GET" and "{token}" not in path and "{command}" not in path:
-                place = thread if "thread-members" in path else found
-                async with session.get(url + path.format(**place)) as got:
-                    assert got.status in (200, 403), (path, await got.text())

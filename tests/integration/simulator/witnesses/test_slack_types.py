@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 from slack_sdk.models.blocks import Block
 
-from simulator.administration import AppPost, Forward, Membership, PasteTable, administer
-from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api import METHODS
 from simulator.slack.web_api.organisations import ORGANISATION_METHODS
-from tests.chaos.harness import Stage
 from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
-from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
 from tests.support.published_types import PublishedTypes, build_schemas, without_nulls
 
 pytestmark = pytest.mark.timeout(600)
@@ -120,29 +116,17 @@ def build_slack_types(folder: Path) -> SlackTypes:
     return SlackTypes(messages, build_schemas(folder, modules, types))
 
 
-async def test_slack_and_the_bot_say_what_the_types_allow(published: SlackTypes) -> None:
-    async with recorded("slack") as (stage, payloads):
-        await play_stories(stage)
-        await act_as_people(stage)
-        await use_controls(stage)
-        await stage.until(stage.is_settled, "all is shown")
-    for kind, payload in payloads:
-        published.check(kind, payload)
-    assert {"message", "app_mention", "blocks", "view"} <= published.messages.seen.keys()
+@pytest.mark.timeout(SECONDS_MAX)
+def test_slack_and_all_tests_say_what_the_types_allow(published: SlackTypes, tmp_path: Path) -> None:
+    payloads = check_recorded(tmp_path, "slack", published.check, shapes_min=SHAPES_MIN)
     assert published.report() == ""
     sent = [payload for kind, payload in payloads if kind.endswith((": arguments", ": body", ": acknowledgement"))]
     blocks = [block for one in sent for block in find_blocks(one)]
     assert {"section", "plan", "actions", "input"} <= {block["type"] for block in blocks}
-    for block in blocks:
+    for block in (one for one in blocks if one["type"] != "data_table"):  # slack_sdk has no model of it
         parsed = Block.parse(block)
         assert parsed is not None, f"slack_sdk knows no such block: {block}"
         parsed.validate_json()
-
-
-@pytest.mark.timeout(SECONDS_MAX)
-def test_slack_and_all_tests_say_what_the_types_allow(published: SlackTypes, tmp_path: Path) -> None:
-    check_recorded(tmp_path, "slack", published.check, shapes_min=SHAPES_MIN)
-    assert published.report() == ""
 
 
 def forbid_unknown_blocks(schema: object) -> None:
@@ -230,41 +214,3 @@ def find_blocks(body: object) -> Iterator[dict[str, Any]]:
     for name, value in find_bodies(body):
         if name in ("blocks", "view"):
             yield from value if name == "blocks" else value["blocks"]
-
-
-async def act_as_people(stage: Stage) -> None:
-    slack, channel = stage.platform, stage.channel_id
-    assert isinstance(slack, SlackSimulator)
-    async for place, other in talk_beside(stage, "beside @alice :wave: *b*", "eyes"):
-        for action in (
-            Forward(person="alice", channel_id=channel, message_id=other, thread_id=place, text="see"),
-            PasteTable(person="bob", channel_id=channel, rows=[["a", "b"], ["1", "2"]], thread_id=place),
-            AppPost(channel_id=channel, text="alert", thread_id=place, attachments=[{"text": "x", "color": "#ff0000"}]),
-            AppPost(channel_id=channel, text="alert", thread_id=place, user_id="U0OTHERAPP"),
-        ):
-            await administer(slack, action)
-
-
-async def use_controls(stage: Stage) -> None:
-    slack, channel = stage.platform, stage.channel_id
-    assert isinstance(slack, SlackSimulator)
-    for text in ("help", "budget", "agents", "follow", "files"):
-        await slack.command("alice", channel, "threadhand", {"text": text})
-    message_id = await slack.say("bob", channel, "numbers")
-    for place in ((channel, message_id), ()):
-        await slack.use_shortcut("alice", "Ask Threadhand", *place)
-        await stage.until(lambda: stage.view().forms, "the form opens")
-        form = stage.view().forms[0]
-        await slack.submit("alice", form.form_id, {form.fields[0].field_id: "Hello"})
-        await stage.until(lambda: not stage.view().forms, "the form closes")
-    await slack.open_app("alice", tab="home")
-    await slack.open_app("alice")
-    await slack.open_assistant("alice")
-    direct = slack.workspace.direct_with(slack.member("alice").user_id, slack.workspace.bot.user_id)
-    await slack.say("alice", direct.channel_id, "Write an essay")
-    stage.thread_id = ""
-    await stage.say("Fail, please.")
-    await stage.until(lambda: stage.button("Retry"), "it fails")
-    await stage.until(stage.is_settled, "it answers")
-    await administer(slack, Membership(channel_id=channel, is_member=False))
-    await administer(slack, Membership(channel_id=channel, is_member=True))
