@@ -107,6 +107,17 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 
 @both
+async def test_an_empty_tool_calls_of_a_stored_message_is_not_sent(kind: str, server: ScriptedServer):
+    request = ModelRequest(
+        model="openai/gpt-4o",
+        messages=({"role": "assistant", "content": "before", "tool_calls": None}, {"role": "user", "content": "greet"}),
+    )
+    async with model(kind, server.base_url) as llm:
+        await deltas(llm, request)
+    assert server.problems == []
+
+
+@both
 async def test_closing_the_stream_early_leaves_the_model_usable(kind: str, server: ScriptedServer):
     async with model(kind, server.base_url) as llm:
         async with aclosing(llm.stream(ask("greet me"))) as stream:
@@ -135,6 +146,13 @@ async def test_a_refusal_before_the_answer_is_translated(kind: str, fault: str, 
     assert type(error) is expected
     assert seen == []
     assert str(error).endswith(".")
+
+
+@both
+async def test_the_wait_that_a_service_asks_for_is_passed_on(kind: str):
+    error, _ = await failure(kind, "{kind: status, status: 429, retry_after_seconds: 7}")
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after_seconds == 7
 
 
 @both

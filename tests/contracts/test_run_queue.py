@@ -45,6 +45,14 @@ async def test_a_run_that_waits_already_is_not_queued_twice(queue: RunQueue) -> 
         assert [await queue.get() for _ in range(2)] == ["a", "b"]
 
 
+async def test_a_run_can_be_queued_again_after_its_claim(queue: RunQueue) -> None:
+    async with asyncio.timeout(30):
+        await queue.put("a")
+        assert await queue.get() == "a"
+        await queue.put("a")
+        assert await queue.get() == "a"
+
+
 async def test_a_cancelled_claim_takes_nothing_along(queue: RunQueue) -> None:
     waiting = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)

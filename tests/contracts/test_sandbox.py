@@ -96,6 +96,11 @@ async def test_a_terminated_session_is_gone(sandbox: Sandbox) -> None:
     assert (await run(sandbox, "true")).exit_code == 0
 
 
+async def test_a_missing_folder_is_told(sandbox: Sandbox) -> None:
+    with pytest.raises(ToolError, match="no folder"):
+        await sandbox.shell.execute("true", session="a", folder="nowhere", timeout_seconds=30)
+
+
 async def test_a_cancelled_wait_leaves_the_command_to_interrupt(sandbox: Sandbox) -> None:
     waiting = asyncio.ensure_future(run(sandbox, "echo started; sleep 1000"))
     await until(lambda: sandbox.shell.sessions())
@@ -235,6 +240,13 @@ async def test_a_run_that_lost_the_sandbox_changes_no_files(provider: SandboxPro
         await old.files.delete("report")
     assert await content(new, "report") == b"new"
     assert await content(old, "report") == b"new"
+
+
+async def test_a_lower_fence_changes_nothing(provider: SandboxProvider, thread_id: str) -> None:
+    current = await provider.open(thread_id, fence=5)
+    await run(current, "echo started; sleep 1000", seconds=0)
+    await provider.open(thread_id, fence=0)
+    assert (await current.shell.check("main")).exit_code is None
 
 
 async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(provider: SandboxProvider, thread_id: str) -> None:

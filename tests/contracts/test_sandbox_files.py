@@ -2,7 +2,9 @@
 
 import asyncio
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
 
 import pytest
 
@@ -163,6 +165,14 @@ async def test_commands_overtake_bulk_data(sandbox: Sandbox) -> None:
     assert ended > 2  # behind the data the first of them would have ended with it
 
 
+async def test_a_reader_that_stops_early_leaves_the_sandbox_usable(sandbox: Sandbox) -> None:
+    await sandbox.files.write("large", zeros(20))
+    for _ in range(50):
+        async with aclosing(cast("AsyncGenerator[bytes]", sandbox.files.read("large"))) as stream:
+            await anext(stream)
+    assert (await run(sandbox, "true")).exit_code == 0
+
+
 async def test_a_half_written_file_is_never_seen(sandbox: Sandbox) -> None:
     await sandbox.files.write("file", pieces(b"old"))
     gate = asyncio.Event()
@@ -216,6 +226,13 @@ async def test_what_is_no_ordinary_file_is_told(sandbox: Sandbox) -> None:
 async def test_a_mode_is_kept_without_special_bits(sandbox: Sandbox) -> None:
     await sandbox.files.write("run.sh", pieces(b"echo ran"), mode=0o6755)
     assert (await run(sandbox, "stat -c %a run.sh; ./run.sh")).output == "755\nran\n"
+
+
+async def test_a_mode_can_be_left_as_it_is(sandbox: Sandbox) -> None:
+    await sandbox.files.write("a", pieces(b"1"), mode=0o750)
+    await sandbox.files.write("a", pieces(b"2"), mode=None)
+    await sandbox.files.write("b", pieces(b"3"), mode=None)
+    assert (await run(sandbox, "stat -c %a a b")).output == "750\n644\n"
 
 
 async def test_deep_and_locked_folders_are_deleted(sandbox: Sandbox) -> None:

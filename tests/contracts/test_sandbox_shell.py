@@ -227,6 +227,12 @@ async def test_a_text_is_waited_for_in_what_was_printed_after_the_last_input(san
         assert (shown.is_found, shown.output) == (True, f"[{word}] ready\n")
 
 
+async def test_what_is_typed_before_the_command_has_begun_reaches_it(sandbox: Sandbox) -> None:
+    await run(sandbox, "read word; echo got $word", seconds=0)
+    await sandbox.shell.type_text("main", "early\n")
+    assert (await sandbox.shell.check("main", timeout_seconds=30)).output == "got early\n"
+
+
 async def test_long_lines_and_many_lines_come_whole(sandbox: Sandbox) -> None:
     line = await run(sandbox, "printf 'x%.0s' $(seq 30000)")
     assert line.output == "x" * 30000
@@ -289,6 +295,12 @@ async def test_an_interrupt_leaves_background_jobs_of_ended_commands(sandbox: Sa
     assert await processes_with(sandbox, word) == 1
     await sandbox.shell.terminate("server")
     await until_none(sandbox, word)
+
+
+async def test_a_terminal_left_raw_does_no_harm(sandbox: Sandbox) -> None:
+    await run(sandbox, "stty raw -isig echo")
+    done = await run(sandbox, "printf 'a\\nb\\n'")
+    assert done.output == "a\nb\n"
 
 
 async def test_what_is_interrupted_before_it_has_begun_never_begins(sandbox: Sandbox) -> None:

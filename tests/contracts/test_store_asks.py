@@ -37,6 +37,15 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
     assert (said.kind, said.text) == ("answer", "b")
 
 
+async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
+    _, ask_id = await stores.asked()
+    receipt = await stores.say("the second one")
+    assert receipt.answered_ask is not None
+    ask = require(await stores.asks.find_ask(ask_id))
+    assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
+    assert ask.is_written_in_thread
+
+
 async def test_a_late_request_is_asked_about_and_its_files_go_with_the_answer(stores: Stores) -> None:
     files = (IncomingFile(file_ref="F1", name="plan.pdf"),)
     late = await stores.say("pay the bill", decide=deciding(Accept(is_late=True)), files=files)
@@ -123,6 +132,20 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
         assert not await stores.deliveries.close(again)
         await stores.deliveries.record(again, replace(one, state="delivered"))
     assert await stores.deliveries.close(again)
+
+
+async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(stores: Stores) -> None:
+    first, ask_id = await stores.asked()
+    rendering = await _shown(stores, first.run_id)
+    assert await stores.deliveries.close(rendering)
+    again = await stores.stops.retry_run(first.run_id, "click", continues=False)
+    assert await stores.finish(require(await stores.claims.claim(again or "", "w1")), asking("And now?"))
+    old = require(await stores.asks.find_ask(ask_id))
+    assert (old.state, old.answer, old.answered_by) == ("withdrawn", None, None)
+    snapshot = require(await stores.conversations.find(ADDRESS))
+    assert snapshot.open_ask is not None
+    assert snapshot.open_ask.text == "And now?"
+    assert first.run_id in await stores.deliveries.open_runs()
 
 
 async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None:

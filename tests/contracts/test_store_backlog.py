@@ -1,5 +1,6 @@
 """The contract of `core.observability.Backlogs`, on each database."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from core.stores import JournalEntry
 from storage.sql.database import Database
 from storage.sql.stores.run_claims import SqlBacklogs
 from storage.sql.tables import runs
-from tests.contracts.stores import TEST, Stores
+from tests.contracts.stores import ADDRESS, TEST, Stores
 from tests.support.narrow import require
 
 
@@ -46,6 +47,14 @@ async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(database: Da
     found = await SqlBacklogs(database).backlog()
     assert found.runs["queued"] == 1
     assert found.oldest_queued_seconds < 300
+
+
+async def test_of_several_the_one_that_waits_longest_is_told(database: Database, stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.say("hello", address=replace(ADDRESS, thread_key="200.1"))
+    await made_long_ago(database)
+    await stores.claims.release(lease)
+    assert await oldest(database) == pytest.approx(3600, abs=300)
 
 
 async def made_long_ago(database: Database) -> None:

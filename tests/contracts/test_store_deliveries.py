@@ -100,6 +100,14 @@ async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -
     assert {one.state for one in planned[1:]} == {"pending"}
 
 
+async def test_a_record_keeps_everything(stores: Stores) -> None:
+    _, rendering = await _showing(stores)
+    (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
+    failed = replace(status, state="failed", message_ref="p1", error="not_in_channel", body={"text": "x"})
+    await stores.deliveries.record(rendering, failed)
+    assert await stores.deliveries.plan_deliveries(rendering, []) == (failed,)
+
+
 @pytest.mark.parametrize("state", ["delivered", "failed"])
 async def test_a_run_is_closed_once_it_is_over_and_shown(stores: Stores, state: str) -> None:
     lease, rendering = await _showing(stores)

@@ -8,7 +8,7 @@ import pytest
 from core.domain.events import MessageAdded, RunFinished, ToolStarted, TurnStarted
 from core.domain.threads import Lease, ToolCallRecord
 from core.stores import DeliveryDraft, JournalEntry, RunResult
-from tests.contracts.stores import ADDRESS, BOB, FAILED, STOPPED, Stores, added, asking, event, told
+from tests.contracts.stores import ADDRESS, BOB, COMPLETED, FAILED, STOPPED, Stores, added, asking, event, told
 from tests.support.narrow import require
 
 
@@ -49,6 +49,19 @@ async def test_a_number_that_json_lacks_is_stored_as_none_beside_half_a_pair(sto
     assert stored.metadata == {"raw": "\ud83d", "share": None}
 
 
+async def test_history_holds_what_a_model_sees(stores: Stores) -> None:
+    lease = await stores.started()
+    seen = told(lease, "seen")
+    status = replace(told(lease, "status"), type="status", is_llm_message=False)
+    await stores.journal.write(lease, JournalEntry(messages=(seen, status)))
+    history = await stores.conversations.llm_messages(lease.thread_id)
+    assert [one.message_id for one in history] == [seen.message_id]
+    everything = await stores.conversations.messages(lease.thread_id)
+    assert len(everything) == 2
+    assert await stores.conversations.messages(lease.thread_id, after_sequence=1) == everything[1:]
+    assert await stores.conversations.messages(lease.thread_id, limit=1) == everything[:1]
+
+
 async def test_an_entry_that_fails_in_the_middle_leaves_nothing(stores: Stores) -> None:
     lease = await stores.started()
     await stores.journal.write(lease, added(lease, 1, "kept"))
@@ -59,6 +72,15 @@ async def test_an_entry_that_fails_in_the_middle_leaves_nothing(stores: Stores) 
     assert [one.content["content"] for one in kept] == ["kept"]
     await stores.journal.write(lease, added(lease, 2, "next"))
     assert [m.sequence for m in await stores.conversations.messages(lease.thread_id)] == [1, 2]
+
+
+async def test_taken_inputs_are_not_offered_again(stores: Stores) -> None:
+    lease = await stores.started("one")
+    (first,) = await stores.journal.read_inputs(lease)
+    await stores.say("two")
+    entry = replace(added(lease, 1, "one"), taken_input_ids=(first.input_id,))
+    await stores.journal.write(lease, entry)
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["two"]
 
 
 async def test_calls_are_told_in_the_order_they_started(stores: Stores) -> None:
@@ -107,6 +129,17 @@ async def test_a_sandbox_is_remembered_with_the_thread_and_a_delivery_is_planned
     await stores.journal.write(lease, JournalEntry(sandbox_id="box-1", deliveries=(draft,)))
     assert await stores.count("delivery") == 1
     assert require(await stores.conversations.snapshot(lease.thread_id)).thread.sandbox_id == "box-1"
+
+
+async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> None:
+    lease = await stores.started("one")
+    taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
+    await stores.say("wait, also this")
+    entry = replace(added(lease, 1, "done"), taken_input_ids=taken)
+    assert not await stores.journal.finish(lease, entry, COMPLETED)
+    assert await stores.conversations.messages(lease.thread_id) == ()
+    assert len(await stores.journal.read_inputs(lease)) == 2
+    assert await stores.finish(lease)
 
 
 @pytest.mark.parametrize("ending", [STOPPED, FAILED])

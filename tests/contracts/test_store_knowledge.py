@@ -209,6 +209,14 @@ async def test_signs_of_query_languages_are_only_text(knowledge: SqlKnowledge, t
     assert await found(knowledge, "'\"*()", entry) == []
 
 
+async def test_no_terms_and_no_entries_find_nothing(knowledge: SqlKnowledge) -> None:
+    entry = await knowledge.add(AGENT, draft(), ())
+    assert entry.tokens == 0
+    entry = await knowledge.add(AGENT, draft(content="2"), cut("words"))
+    assert await found(knowledge, "", entry) == []
+    assert await found(knowledge, "words") == []
+
+
 async def test_as_many_chunks_are_found_as_are_wanted(knowledge: SqlKnowledge) -> None:
     entry = await knowledge.add(AGENT, draft(), cut(*("same words" for _ in range(20))))
     hits = await knowledge.search(query_terms("words"), [entry.entry_id], limit=5)

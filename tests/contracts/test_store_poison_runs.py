@@ -10,7 +10,7 @@ from core.domain.events import AgentEvent, MessageAdded, TurnFinished
 from core.domain.threads import Lease
 from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SUSPECT_DEATHS_MIN
-from tests.contracts.stores import ADDRESS, ALICE, Stores, event, told
+from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, event, told
 from tests.support.narrow import require
 
 
@@ -87,6 +87,13 @@ async def test_an_answer_to_an_ask_starts_the_count_anew(stores: Stores) -> None
     assert await stores.claims.claim(lease.run_id, "w9") is None
     assert await stores.stops.request_stop(lease.run_id, by=ALICE)
     assert (await taken_over(stores, lease.run_id, "w9")).deaths == 0
+
+
+async def test_a_retried_run_starts_without_deaths(stores: Stores) -> None:
+    lease = await died(stores, 3)
+    assert await stores.finish(lease, FAILED)
+    again = await stores.stops.retry_run(lease.run_id, "click", continues=False)
+    assert (await taken_over(stores, again or "", "w9")).deaths == 0
 
 
 async def suspects(stores: Stores, number: int) -> tuple[str, ...]:

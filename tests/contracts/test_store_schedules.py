@@ -68,6 +68,13 @@ async def begin(stores: Stores, now: datetime = START) -> list[Firing]:
     return [one for one in fired if one]
 
 
+async def test_a_schedule_is_read_as_it_was_saved(stores: Stores) -> None:
+    schedule = replace(DAILY, agent_id="research", owner=replace(ALICE, time_zone="UTC"), problem="x", state="paused")
+    assert await save(stores, schedule) == [True]
+    assert await stores.schedules.find("daily") == schedule
+    assert await stores.schedules.find("other") is None
+
+
 async def test_each_time_fires_once_however_many_processes_look(stores: Stores) -> None:
     await save(stores, DAILY)
     assert await begin(stores, START - timedelta(seconds=1)) == []
@@ -208,6 +215,15 @@ async def test_somebody_can_run_a_paused_schedule_now_without_moving_its_next_ti
         await stores.schedules.begin_firing(DueSchedule(schedule=paused), plan, due_at=START, claimed_until=now) is None
     )
     assert [one.firing_id for one in await stores.schedules.claim_pending_firings(START, START)] == [fired.firing_id]
+
+
+async def test_a_deleted_schedule_takes_its_firings_along(stores: Stores) -> None:
+    await save(stores, DAILY)
+    (fired,) = await begin(stores)
+    await stores.schedules.delete("daily", by=ALICE)
+    assert not await stores.schedules.record_announcement(fired, "100.5")
+    await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
+    assert await stores.count("firing") == 0
 
 
 async def test_people_and_workspaces_may_have_so_many(stores: Stores) -> None:
