@@ -8,7 +8,7 @@ from hypothesis import settings
 pytest_plugins = ("tests.databases", "tests.leaks", "tests.payload_recorder")
 
 # what tells the stories asserts too, and is imported by tests of several folders
-pytest.register_assert_rewrite("tests.chaos.knowledge_stories", "tests.chaos.report_story", "tests.chaos.stories")
+pytest.register_assert_rewrite("tests.chaos.report_story", "tests.chaos.stories")
 
 settings.register_profile("short", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("all", derandomize=True, deadline=None, max_examples=400)

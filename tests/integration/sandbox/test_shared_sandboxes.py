@@ -114,6 +114,14 @@ async def test_the_files_are_there_when_the_neighbour_has_left(both: Providers) 
     assert await content(third, "made.txt") == b"made"
 
 
+async def test_a_sandbox_is_destroyed_from_next_door(both: Providers) -> None:
+    host, guest = both
+    await (await host.open("thread", fence=1)).files.write("made.txt", pieces(b"made"))
+    await guest.destroy("thread")
+    fresh = await guest.open("thread", fence=1)
+    assert await fresh.files.list("") == ()
+
+
 async def test_a_run_next_door_holds_the_sandbox_until_its_end() -> None:
     async with reachable_folder() as folder, _two("local", folder, limits=SandboxLimits(sandboxes=2)) as (host, guest):
         await host.open("first", fence=1)
