@@ -10,9 +10,7 @@ import pytest
 
 from bots.bootstrap.inbound import build_roster
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import CommandCalled, Outcome
-from bots.inbound.commands.admin import ADMINS_ONLY
-from bots.inbound.commands.table import answer_command
+from bots.inbound.actions import Outcome
 from bots.settings import load_settings
 from core.agents.definition import PROMPT_CHARACTERS_MAX, AgentDefinition
 from core.domain.actions import AskAnswered
@@ -191,63 +189,3 @@ async def test_a_draft_is_shown_with_its_changes_and_saved_by_nobody(office: Rec
     assert "-  You write and repair programs." in results[1]
     assert "+prompt: Be brief." in results[1]
     assert await agents(office) == before
-
-
-async def say(stage: ReceiverStage, argument: str, by: Person = ALICE) -> Outcome:
-    called = CommandCalled(address=HERE, dedupe_key=argument, name="agents", argument=argument, person=by)
-    return await answer_command(called, stage.receiver.commands)
-
-
-async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStage) -> None:
-    roster = office.receiver.commands.roster
-    first = (await agents(office))["coding"]
-    await roster.make_current(first.model_copy(update={"prompt": "Be brief.\nBe kind."}))
-    await roster.make_current(first.model_copy(update={"prompt": "Be brief.\nBe `clear`."}))
-    listed = (await say(office, "versions coding", BOB)).notice
-    assert listed.startswith("Versions of `coding`, newest first:\n- 3 (works now): 1 lines more, 1 fewer")
-    compared = (await say(office, "compare coding 2 3", BOB)).notice
-    assert compared == "```diff\n...\n   Be brief.\n-  Be kind.\n+  Be 'clear'.\n" + (
-        " tools: " + json.dumps(first.tools.model_dump(exclude_defaults=True)) + "\n```"
-    )
-    assert (await say(office, "compare coding 3", BOB)).notice == "They are the same."
-    for words in ("rollback coding 1", "reset coding"):
-        assert await say(office, words, BOB) == Outcome(notice=ADMINS_ONLY)
-    assert (await agents(office))["coding"].prompt.endswith("`clear`.")
-    done = await say(office, "rollback coding 1")
-    assert done.notice == "`coding` works as version 1 from the next request on."
-    assert (await agents(office))["coding"] == first
-    assert "no such version" in (await say(office, "rollback coding 9")).notice
-    assert "There is no agent nobody." in (await say(office, "versions nobody")).notice
-    entries = await office.receiver.commands.admin.audit_log.newest_entries(limit=1)
-    assert [(one.action, one.subject) for one in entries] == [("agent_changed", "coding version 1")]
-    assert "as its file says again" in (await say(office, "reset coding")).notice
-    assert "already" in (await say(office, "reset coding")).notice
-
-
-async def test_a_long_comparison_fits_into_a_message_and_counts_the_rest(office: ReceiverStage) -> None:
-    roster = office.receiver.commands.roster
-    first = (await agents(office))["coding"]
-    await roster.make_current(first.model_copy(update={"prompt": "\n".join(f"```{n}" for n in range(900))}))
-    notice = (await say(office, "compare coding 1 2")).notice
-    assert len(notice) < 1_600
-    assert notice.count("```") == 2
-    assert "more lines do not fit here" in notice
-
-
-async def test_a_version_that_cannot_work_any_more_is_no_way_back(office: ReceiverStage) -> None:
-    roster = office.receiver.commands.roster
-    first = (await agents(office))["coding"]
-    old = first.model_copy(update={"mcp_servers": ("tickets",)})
-    await roster.versions.find_or_add_version(old)
-    notice = (await say(office, "rollback coding 1")).notice
-    assert "no MCP server named 'tickets' is set up" in notice
-    assert (await agents(office))["coding"] == first
-
-
-async def test_an_agent_that_was_made_in_chat_is_gone_after_a_reset(office: ReceiverStage) -> None:
-    roster = office.receiver.commands.roster
-    await roster.make_current(AgentDefinition(agent_id="mine", name="Mine", description="Ours."))
-    assert "is gone" in (await say(office, "reset mine")).notice
-    assert "mine" not in await agents(office)
-    assert "works as version 1" in (await say(office, "rollback mine 1")).notice
-    assert "mine" in await agents(office)

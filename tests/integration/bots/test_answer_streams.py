@@ -7,9 +7,8 @@ import pytest
 
 from bots.delivery import answer_stream
 from bots.delivery.answer_stream import STREAM_AFTER_CHARACTERS
-from bots.delivery.content import AnswerPart, RunStatus
+from bots.delivery.content import AnswerPart
 from bots.delivery.poster import AnswerStreams
-from bots.delivery.run_view import RunView
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from core.ports import Precondition, TextDelta, ThinkingDelta
@@ -102,57 +101,6 @@ async def test_an_answer_is_shown_in_whole_words_while_the_model_thinks_and_writ
     assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
     assert len(growing.posted) == 1
     assert all(one.endswith(" ") for one in growing.appends if one)
-
-
-async def test_the_status_does_not_repeat_what_a_stream_shows(stage: Stage, growing: GrowingSurface) -> None:
-    await stage.use_status_after(0)
-    gate, end = asyncio.Event(), asyncio.Event()
-    stage.world.model.turns = [[TextDelta(text=FIRST), gate, TextDelta(text="More."), end, *text(SECOND)]]
-    _, running = await stage.start_followed()
-    await until(lambda: FIRST in "".join(growing.written.values()))
-    gate.set()
-    await until(lambda: [(one.activity, one.preview) for one in statuses(growing)[-1:]] == [WRITES])
-    end.set()
-    await running
-    await stage.shown()
-
-
-WRITES = ("Writing", "")
-
-
-def statuses(surface: FakeSurface) -> list[RunView]:
-    shown = [content for one in surface.posted for content in one.contents]
-    return [one.view for one in shown if isinstance(one, RunStatus)]
-
-
-async def test_a_stream_without_news_is_kept_open(stage: Stage, growing: GrowingSurface) -> None:
-    stage.world.model.turns = [[TextDelta(text=FIRST), gate := asyncio.Event(), *text(SECOND)]]
-    _, running = await stage.start_followed()
-    await until(lambda: growing.appends.count("") >= 3)
-    gate.set()
-    await running
-    await stage.shown()
-    assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
-
-
-async def test_an_append_that_is_limited_is_sent_again(stage: Stage, growing: GrowingSurface) -> None:
-    limited = SurfaceRateLimited("slowly", retry_after_seconds=0.01)
-    growing.failures += [Failure("append", limited), Failure("append", limited)]
-    gate = asyncio.Event()
-    await played(stage, growing, [TextDelta(text=FIRST), gate, *text(SECOND)], gate=gate)
-    assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
-    assert not growing.failures
-
-
-async def test_text_before_a_tool_call_stays_whole_and_the_answer_follows(
-    stage: Stage, growing: GrowingSurface
-) -> None:
-    gate = asyncio.Event()
-    call = calls(("echo", '{"text": "a"}'))
-    first = [TextDelta(text=FIRST), gate, TextDelta(text="To the end"), *call]
-    await played(stage, growing, first, text(SECOND), gate=gate)
-    assert list(growing.written.values()) == [f"{FIRST}To the end"]
-    assert answers(growing) == [SECOND.strip()]
 
 
 async def test_a_stream_that_waits_out_a_rate_limit_does_not_hold_up_a_close(

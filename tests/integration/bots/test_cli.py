@@ -54,10 +54,6 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert result.stdout.endswith("heavy: []\n")
 
 
-def test_the_version_is_told(tmp_path: Path) -> None:
-    assert command(tmp_path, "--version").stdout.startswith("threadhand 0.")
-
-
 @pytest.mark.parametrize("name", ["up", "worker", "demo", "mcp", "migrate"])
 def test_an_unknown_setting_is_one_line_and_exit_code_two(tmp_path: Path, name: str) -> None:
     result = command(tmp_path, name, THREADHAND_MODLE="x")
@@ -95,13 +91,6 @@ def test_commands_that_find_nothing_to_do_say_so(tmp_path: Path) -> None:
     assert (migrated.returncode, migrated.stdout) == (0, "The database has this version's tables.\n")
     audit = command(tmp_path, "audit")
     assert audit.stdout == "The audit log is empty: the agent has not been used yet.\n"
-
-
-def test_the_doctor_lists_the_settings(tmp_path: Path) -> None:
-    lines = command(tmp_path, "doctor", "--settings").stdout.splitlines()
-    assert "THREADHAND_HTTP_PORT=8700" in lines
-    assert "THREADHAND_EXECUTE_ON_STREAM=true" in lines
-    assert "THREADHAND_API_TOKEN=" in lines
 
 
 def test_the_doctor_names_remedies_and_fails(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ import pytest
 from bots.delivery import next_step, poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.next_step import LONG_QUEUE, ChatState
-from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.delivery.run_delivery import LONG_POST_QUEUE
 from core.domain.actions import IncomingMessage
-from core.domain.approval import APPROVE_ONCE, CHOICES
-from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.approval import APPROVE_ONCE
+from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Accept, Address, Attention, Receipt
 from core.failpoints import Failpoint
 from core.run.execute import execute
@@ -82,36 +81,6 @@ async def asked(stage: Stage) -> None:
 
 def is_card(posted: Posted) -> bool:
     return bool(posted.contents) and isinstance(posted.newest, AskPrompt)
-
-
-async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(stage: Stage) -> None:
-    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
-    run_id = await stage.execute()
-    await until(lambda: stage.of(AskPrompt))
-    (prompt,) = stage.of(AskPrompt)
-    assert isinstance(prompt.newest, AskPrompt)
-    assert prompt.newest.ask.options == CHOICES
-    assert await stage.run(APPROVE_ONCE) == run_id
-    assert (prompt.newest.ask.state, prompt.newest.ask.answer) == ("answered", APPROVE_ONCE)
-    assert len(stage.of(RunStatus)) == len(stage.of(AskPrompt)) == 1
-    (answer,) = stage.of(AnswerPart)
-    assert answer.newest == AnswerPart(markdown="Said.", run_id=run_id)
-
-
-async def test_a_quick_answer_is_the_only_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    await stage.use_status_after(60.0)
-    for name in ("TYPING_AFTER_SECONDS", "QUEUED_AFTER_SECONDS"):  # as quick as these is no slow machine
-        monkeypatch.setattr(next_step, name, 60.0)
-    stage.world.model.turns = [
-        text("Hi."),
-        calls(("complete", '{"text": "Hello."}')),
-        calls(("ask", '{"text": "Which?"}')),
-    ]
-    for _ in range(3):
-        await stage.run()
-    assert stage.of(RunStatus) == []
-    assert [one for _, one in stage.surface.reactions] == ["seen", "done", "seen", "done", "seen", "asking"]
-    assert not stage.surface.was_typing
 
 
 async def said(stage: Stage, ref: str, attention: Attention) -> Receipt:
@@ -306,68 +275,6 @@ async def test_a_run_whose_events_are_gone_is_shown_as_ended(stage: Stage) -> No
     assert stage.surface.reactions[-1] == ("1", "done")
 
 
-async def test_a_rate_limit_of_days_is_tried_again_before_it_is_over(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(poster, "RATE_LIMIT_SECONDS_MAX", 0.05)
-    stage.world.model.turns = [text("The answer.")]
-    limited = SurfaceRateLimited("slow down", retry_after_seconds=1_000_000)
-    stage.surface.failures.append(Failure("post", limited))
-    await stage.run()
-    assert len(stage.of(AnswerPart)) == 1
-
-
-async def test_edits_keep_their_pace(stage: Stage) -> None:
-    stage.surface.edit_interval_seconds = 0.3
-    many = [calls(("echo", f'{{"text": "{n}"}}')) for n in range(40)]
-    stage.world.model.turns = [*many, text("done")]
-    await stage.run()
-    assert stage.surface.edits <= 20
-    assert len(stage.of(RunStatus)) == 1
-
-
-async def test_a_refused_reaction_makes_it_find_out_at_once_whether_it_may_write(stage: Stage) -> None:
-    await stage.use_status_after(3600)
-    stage.surface.closed.add(stage.world.address)
-    stage.surface.failures.append(Failure("react", SurfaceRefused("no", code="is_archived")))
-    stage.world.model.turns = [[asyncio.Event(), *text("never")]]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    async with asyncio.timeout(30):
-        await execute(run_id, stage.world.deps)  # the model never answers
-    await stage.shown()
-    assert (await stage.world.read_run(run_id)).status == "stopped"
-    assert len(told(stage.surface)) == 1
-
-
-@pytest.mark.parametrize("takes_plain_text", [True, False])
-async def test_a_message_that_the_platform_never_takes_holds_up_no_other(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, takes_plain_text: bool
-) -> None:
-    """Slack may fail with a 5xx at some content, again and again, while it takes everything else."""
-    monkeypatch.setattr(poster, "PAUSES_SECONDS", (0.001,) * 5)
-    monkeypatch.setattr(poster, "PAUSE_SECONDS", 0.001)
-    post, tries = stage.surface.post, list[bool]()
-
-    async def fail_at_poison(address: Address, content: Content, **named: Any) -> str:
-        if isinstance(content, AnswerPart) and "poison" in content.markdown:
-            tries.append(content.is_plain)
-            if not (content.is_plain and takes_plain_text):
-                raise SurfaceUnclear("internal_error")
-        return await post(address, content, **named)
-
-    monkeypatch.setattr(stage.surface, "post", fail_at_poison)
-    stage.world.model.turns = [text("some poison"), text("a second answer")]
-    await stage.run("one")
-    await stage.run("two")
-    assert tries == [False] * 5 + [True] * (1 if takes_plain_text else 2)
-    notices = [getattr(one.newest, "markdown", "") for one in stage.of(Notice)]
-    assert notices == ([] if takes_plain_text else [poster.FAILED_MESSAGE])
-    said = [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)]
-    assert said == (["some poison"] if takes_plain_text else []) + ["a second answer"]
-    assert await SqlDeliveries(stage.world.database).open_runs() == ()
-
-
 async def test_a_card_that_the_platform_never_takes_ends_its_run_and_is_told(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,78 +312,3 @@ async def test_a_bug_in_the_view_is_logged_once_and_the_run_shown_again(
     await stage.run()
     assert [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)] == ["done"]
     assert len([record for record in caplog.records if record.exc_info]) == 1
-
-
-async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:
-    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
-    await stage.execute()
-    await until(lambda: stage.surface.reactions[-1:] == [("1", "asking")])
-    await until(lambda: not stage.surface.is_typing)
-    (status,) = stage.of(RunStatus)
-
-    def says_so() -> bool:
-        shown = require_type(status.newest, RunStatus)
-        return shown.view.state == "waiting" and shown.view.activity.startswith("Say a")
-
-    await until(says_so)
-    await stage.run(APPROVE_ONCE)
-    assert stage.surface.reactions[0] == ("1", "seen")
-    assert stage.surface.reactions[-1] == ("1", "done")
-    assert not stage.surface.is_typing
-
-
-async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage) -> None:
-    guarded(stage).world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("echo", '{"text": "a"}')),
-        text("Said."),
-    ]
-    _run_id, running = await stage.begin()
-    await until(lambda: bool(stage.of(RunStatus)))
-    stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
-    stage.world.bench.gate("x").set()
-    await running
-    await until(lambda: bool(stage.of(AskPrompt)))
-    assert stage.surface.failures == []
-    await stage.run(APPROVE_ONCE)
-    assert len(stage.of(AskPrompt)) == 1
-
-
-async def test_an_answer_does_not_wait_for_a_status_that_may_not_be_posted_yet(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.05)
-    stage.world.model.turns = [text("Done.")]
-    stage.surface.failures = [limited(60)]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await until(lambda: not stage.surface.failures)
-    await execute(run_id, stage.world.deps)
-    async with asyncio.timeout(30):
-        await stage.shown()
-    (answer,) = stage.of(AnswerPart)
-    assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
-    assert statuses(stage)[-1].view.state == "completed"
-
-
-@pytest.mark.parametrize(("burst", "shown"), [(3, ["completed"]), (1, [])])
-async def test_a_status_gives_way_to_answers(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, burst: int, shown: list[str]
-) -> None:
-    await stage.use_status_after(60)
-    limiter = RateLimiter(MemoryRateBudget())
-    limit = RateLimit(owner="slack:1", name="post", interval_seconds=1.0, burst=burst, is_proactive=True)
-    post = stage.surface.post
-
-    async def post_in_turn(*arguments: Any, **named: Any) -> str:
-        await limiter.admit([limit], wait_seconds_max=30)
-        return await post(*arguments, **named)
-
-    monkeypatch.setattr(stage.surface, "post", post_in_turn)
-    await limiter.admit([limit], wait_seconds_max=0)  # another run's answer
-    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("Done.")]
-    run_id = await stage.run()
-    (answer,) = stage.of(AnswerPart)
-    assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
-    assert [one.view.state for one in statuses(stage)[-1:]] == shown
-    assert stage.surface.reactions[-1][1] == "done"

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from grpclib import Status
 
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
@@ -44,22 +43,3 @@ async def test_a_token_that_modal_refuses_is_told_and_not_shown(
     assert finding.state == "fail"
     assert "MODAL_TOKEN_ID" in finding.fact
     assert "as-hidden-0815" not in str(finding)
-
-
-async def test_a_modal_that_does_not_answer_is_told(tmp_path: Path) -> None:
-    async with deployed("execute_run") as stage:
-        stage.modal.faults.arm("FunctionGet", Status.RESOURCE_EXHAUSTED, "not now")
-        (finding,) = await found(tmp_path)
-    assert (finding.state, "a limit of the Modal workspace" in finding.fact) == ("fail", True)
-
-
-async def test_what_would_not_start_is_told_before_modal_is_asked(tmp_path: Path) -> None:
-    async with deployed("execute_run") as stage:
-        (finding,) = await found(tmp_path, REDIS_URL="")
-        assert "FunctionGet" not in stage.modal.calls
-    assert finding.state == "fail"
-    assert "THREADHAND_REDIS_URL" in finding.fact
-
-
-async def test_without_functions_nothing_is_told_of_them(tmp_path: Path) -> None:
-    assert await found(tmp_path, MODAL_WORKER_APP="") == []

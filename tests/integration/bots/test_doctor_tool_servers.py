@@ -1,6 +1,5 @@
 """The doctor at the tool servers: each is tried as a run would, and told in one line without its secrets."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
-from core.tools.catalogue import all_tools
 from tests.fakes.preloaded import command_of
 from tests.paths import FAKES
 from tests.support.mcp_servers import http_fake
@@ -60,13 +58,6 @@ async def test_a_server_that_is_not_there_says_what_to_do_beside_one_that_is(tmp
     assert SECRET not in f"{lost}{absent}{there}"
 
 
-async def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
-    mute = {"command": "sleep", "args": ["600"], "connect_timeout_seconds": 0.5}
-    async with asyncio.timeout(60):
-        (finding,) = await of_servers(tmp_path, {"mute": mute})
-    assert (finding.state, finding.fact) == ("fail", "mute: it did not answer within 0.5 s.")
-
-
 async def test_what_a_server_says_with_its_secret_is_told_without(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,20 +74,6 @@ async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> Non
     assert finding.state == "note"
     assert finding.fact.startswith("child answers, but none of its ")
     assert "enabled_tools" in finding.remedy
-
-
-async def test_more_tools_than_a_model_can_have_are_counted(tmp_path: Path) -> None:
-    (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_hostile.py", "many")})
-    assert finding.state == "ok"
-    own = len(all_tools())
-    counted = f"{128 - own} of its 1000 tools can be used, left out: {own} in runs with all own tools"
-    assert f"{counted}: a model accepts 128" in finding.fact
-
-
-async def test_an_old_server_is_asked_in_the_older_way(tmp_path: Path) -> None:
-    log = str(tmp_path / "log")
-    (finding,) = await of_servers(tmp_path, {"old": stdio("mcp_old.py", "exits", log)})
-    assert finding.fact == "old answers with 1 tool: echo."
 
 
 async def test_a_file_that_cannot_be_used_is_one_finding(tmp_path: Path) -> None:

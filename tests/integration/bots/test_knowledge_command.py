@@ -80,26 +80,6 @@ async def test_a_file_is_added_listed_and_removed(deps: CommandDeps) -> None:
     assert (await told(deps, "list")).startswith("I know no files here yet.")
 
 
-async def test_what_cannot_be_had_is_said_file_by_file(deps: CommandDeps) -> None:
-    gone = replace(CAT, name="gone.txt")
-    answer = await told(deps, "add", gone, CAT)
-    assert answer.splitlines()[0] == "- `gone.txt` was not added: The file is gone."
-    assert "I know `cat.txt` now" in answer
-
-
-@pytest.mark.parametrize(
-    ("argument", "part"),
-    [
-        ("add", "Attach the files"),
-        ("", "I know no files here yet"),
-        ("remove nothing.txt", "I know no file named `nothing.txt`"),
-        ("dance", "- `knowledge add`: With files attached"),
-    ],
-)
-async def test_a_word_that_lacks_something_says_how(deps: CommandDeps, argument: str, part: str) -> None:
-    assert part in await told(deps, argument)
-
-
 async def test_what_was_added_reaches_the_prompt_and_the_search(world: World, deps: CommandDeps) -> None:
     await told(deps, "add", CAT)
     world.model.turns = [

@@ -92,38 +92,6 @@ async def test_an_admin_makes_a_hook_that_everybody_can_pause(stage: ReceiverSta
     assert (await say("pause incidents")).notice == told.NO_SUCH.format("incidents")
 
 
-async def test_the_secret_of_a_hook_is_not_shown_in_public(stage: ReceiverStage, say: Words) -> None:
-    in_public = await say("hook incidents Find out why.", platform="discord")
-    assert in_public.notice == told.NOT_IN_PUBLIC
-    assert await state_of(stage, "incidents") is None
-
-
-async def test_whoever_arms_first_owns_it_and_nothing_else_arms_a_proposal(stage: ReceiverStage, say: Words) -> None:
-    schedule_id = await armed(stage, "proposed")
-    for words in ("run", "pause"):
-        assert "Nobody has armed" in (await say(f"{words} {schedule_id}")).notice
-    assert "nobody has armed it yet" in (await say("list")).notice
-    done = await say(f"resume {schedule_id}", BOB)
-    assert (done.notice.startswith("Scheduled: "), done.is_private) == (True, False)
-    assert done.commands == build_commands(schedule_id)
-    assert (await say(f"resume {schedule_id}")).notice == f"`{schedule_id}` is armed already."
-    assert require(await store(stage).find(schedule_id)).owner == BOB
-
-
-async def test_late_and_repeated_presses_are_told_in_a_sentence(stage: ReceiverStage, say: Words) -> None:
-    schedule_id = await armed(stage)
-    for words, sentence in (
-        ("edit", told.HOW_TO_EDIT.format(schedule_id)),
-        ("run", "It runs now."),
-        ("run", f"`{schedule_id}` is beginning already, or was changed just now."),
-        ("pause", f"Paused: `{schedule_id}`."),
-        ("pause", f"`{schedule_id}` is paused already."),
-        ("delete", f"Deleted: `{schedule_id}`."),
-        *((words, told.NO_SUCH.format(schedule_id)) for words in ("run", "pause", "edit", "delete", "resume")),
-    ):
-        assert (await say(f"{words} {schedule_id}")).notice == sentence
-
-
 async def test_an_app_and_a_stranger_change_nothing(stage: ReceiverStage, say: Words) -> None:
     schedule_id = await armed(stage)
     deletion = command("schedules", "other", argument=f"delete {schedule_id}")

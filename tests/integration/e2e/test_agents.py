@@ -9,7 +9,7 @@ import pytest
 
 from bots.demo.thread_reader import text_of
 from tests.chaos.harness import PERSON, PlatformName, Stage
-from tests.integration.e2e.staging import BOTH, run_staged
+from tests.integration.e2e.staging import run_staged
 
 SCENARIO = """
 conversations:
@@ -18,7 +18,6 @@ conversations:
     steps:
       - text: "That is said."
 """
-RESEARCH = "You find things out."
 CODING = "You write and repair programs."
 
 
@@ -39,57 +38,12 @@ async def ask(stage: Stage, words: str) -> dict[str, Any]:
     return stage.script.requests[-1]
 
 
-async def use(stage: Stage, name: str, answer: str) -> None:
-    """As people of the platform do: a word after a mention, or a slash command."""
-    if stage.name == "slack":
-        await stage.say(f"@{stage.view().bot_name} use {name}")
-    else:
-        await stage.platform.command(PERSON, stage.channel_id, "agent use", {"name": name}, thread_id=stage.thread_id)
-    await stage.until(lambda: answer in everything(stage), f"use {name}")
-
-
 def everything(stage: Stage) -> str:
     return "\n".join(text_of(one) for one in stage.messages())
 
 
 def system(request: dict[str, Any]) -> str:
     return str(request["messages"][0]["content"])
-
-
-def tools(request: dict[str, Any]) -> set[str]:
-    return {one["function"]["name"] for one in request["tools"]}
-
-
-async def restart(stage: Stage) -> None:
-    stage.program.kill()
-    await stage.until(lambda: not stage.view().is_bot_connected, "it is gone")
-    stage.program.start()
-    await stage.connected()
-
-
-@BOTH
-async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(platform: PlatformName) -> None:
-    async with talking(platform) as stage:
-        usual = stage.script.requests[-1]
-        assert RESEARCH not in system(usual)
-        assert {"execute_command", "delete_file", "read_file"} <= tools(usual)
-        await use(stage, "research", "`research` works in this conversation")
-        chosen = await ask(stage, "Please say two")
-        assert RESEARCH in system(chosen)
-        assert "# How to work" in system(chosen), "the base prompt stays"
-        assert tools(usual) - tools(chosen) >= {"execute_command", "delete_file"}
-        assert "read_file" in tools(chosen)
-        await restart(stage)
-        again = await ask(stage, "Please say three")
-        assert (system(again), tools(again)) == (system(chosen), tools(chosen))
-        await use(stage, "threadhand", "`threadhand` works in this conversation")
-        back = await ask(stage, "Please say four")
-        assert RESEARCH not in system(back)
-        versions = stage.rows(
-            "SELECT r.agent_id, v.number FROM run r JOIN agent_version v"
-            " ON v.agent_version_id = r.agent_version_id ORDER BY r.run_id"
-        )
-        assert versions == [("threadhand", 1), ("research", 1), ("research", 1), ("threadhand", 1)]
 
 
 async def test_the_command_in_discord_lists_and_offers_the_agents() -> None:

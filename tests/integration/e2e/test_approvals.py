@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
-from datetime import datetime, timedelta
+from contextlib import asynccontextmanager
 
 from bots.demo.thread_reader import buttons_of, text_of
 from bots.inbound.actions import READING_SECONDS
-from core.domain.approval import APPROVE_ONCE, CHOICES, EXPIRED
+from core.domain.approval import APPROVE_ONCE, CHOICES
 from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
@@ -110,20 +108,6 @@ def says_who_answered(stage: Stage, answer: str) -> bool:
     return is_told and not buttons_of(question(stage))
 
 
-def aged(stage: Stage, *, hours: float) -> None:
-    """Makes the question older than it is; the program must not run."""
-    path = stage.program.folder / "data" / "threadhand.db"
-    with closing(sqlite3.connect(path)) as opened:
-        (stored,) = opened.execute("SELECT created_at FROM pending_ask").fetchone()
-        if isinstance(stored, int | float):
-            older: object = stored - hours * 3600
-        else:
-            moment = datetime.fromisoformat(stored) - timedelta(hours=hours)
-            older = moment.strftime("%Y-%m-%d %H:%M:%S.%f")
-        opened.execute("UPDATE pending_ask SET created_at = ?", (older,))
-        opened.commit()
-
-
 def told(stage: Stage) -> str:
     """What the model was told last. Discord shows names with a capital letter."""
     return str(stage.script.requests[-1]["messages"]).replace("Alice", "alice")
@@ -158,24 +142,3 @@ async def test_the_form_in_discord_denies_with_a_reason() -> None:
         await answered(stage)
         assert (notebook(stage), stage.runs()) == ([], ["completed"])
         assert "alice denied it, with the words: Too dear" in told(stage)
-
-
-@BOTH
-async def test_an_approval_that_nobody_gives_ends_with_a_plain_sentence(platform: PlatformName) -> None:
-    """So old is the question when the program starts again; it looks at its start."""
-    async with asking(platform, approval_hours="2") as stage:
-        stage.program.terminate()
-        assert await stage.program.ended() == 0
-        aged(stage, hours=1)
-        await start(stage)
-        await stage.until(lambda: signs(stage) in ASKING, "it waits")
-        assert stage.runs() == ["waiting"]
-        stage.program.terminate()
-        assert await stage.program.ended() == 0
-        aged(stage, hours=2)
-        stage.program.start()
-        await stage.until(lambda: stage.runs() == ["failed"], "it ends")
-        await stage.until(lambda: EXPIRED in text_of(status(stage)), "it says so")
-        await stage.until(lambda: "No one answered in time" in text_of(question(stage)), "closed")
-        assert buttons_of(question(stage)) == ()
-        assert notebook(stage) == []

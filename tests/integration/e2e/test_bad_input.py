@@ -30,20 +30,6 @@ async def test_without_a_model_it_starts_and_says_what_mends_it() -> None:
         assert " is failed: requester U" in log()
 
 
-async def test_the_log_sums_up_the_start_and_each_run() -> None:
-    async with run_staged("discord", HELLO) as stage:
-        await stage.say("Hello")
-        await stage.until(lambda: stage.shows("Hi there."), "it answers")
-        log = stage.program.log
-        await stage.until(lambda: "Ready: " in log(), "it is ready")
-        await stage.until(lambda: " is completed: requester " in log(), "the end is logged")
-        connected = r"discord: connected as \d+; servers: 1"
-        await stage.until(lambda: re.search(connected, log()), "the servers are counted")
-        assert re.search(r"Ready: Discord 1 server, model \S+, [\w-]+, (SQLite|PostgreSQL)\.", log())
-        (line,) = (line for line in log().splitlines() if " is completed: requester " in line)
-        assert re.search(r"requester \d+, discord \d+ \d+, model \S+, 1 turns, [\d.]+ s, [\d.]+ US", line)
-
-
 @pytest.mark.parametrize(
     ("works", "name", "wrong"),
     [

@@ -121,30 +121,3 @@ async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_a
         await stage.settled(3)
         assert stage.threads() == {stage.thread_id}
         assert "> - Monday: 3 votes" in str(stage.script.requests[-1]["messages"])
-
-
-async def test_the_form_about_a_message_is_taken_after_a_restart_and_a_deleted_one_is_said() -> None:
-    async with on_discord(SCENARIO) as stage:
-        said = await stage.platform.say("bob", stage.channel_id, "Our sales.")
-        place = (PERSON, "Ask Threadhand", stage.channel_id, said)
-        await stage.platform.use_shortcut(*place)
-        await stage.until(lambda: stage.view().forms, "the form opens")
-        stage.program.kill()
-        await stage.until(lambda: not stage.view().is_bot_connected, "it is gone")
-        stage.program.start()
-        await stage.connected()
-        (form,) = stage.view().forms
-        await stage.platform.submit(PERSON, form.form_id, {"answer": "Please sum this up"})
-        await stage.settled(1)
-        assert "> Our sales." in str(stage.script.requests[0]["messages"])
-        await stage.platform.use_shortcut(*place)
-        await stage.until(lambda: stage.view().forms, "the form opens again")
-        (form,) = stage.view().forms
-        stage.program.kill()
-        await stage.until(lambda: not stage.view().is_bot_connected, "it is gone")
-        await stage.platform.delete("bob", stage.channel_id, said)
-        stage.program.start()
-        await stage.connected()
-        await stage.platform.submit(PERSON, form.form_id, {"answer": "Please sum this up"})
-        await stage.until(lambda: stage.shows("I cannot read that message any more"), "it says so")
-        assert len(stage.runs()) == 1

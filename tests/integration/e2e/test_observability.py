@@ -3,9 +3,7 @@
 import asyncio
 import json
 import re
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from typing import cast
 
 import aiohttp
@@ -115,24 +113,3 @@ def check_log(stage: Stage) -> None:
     log = stage.program.log()
     for secret in (*SAID, API_TOKEN, LINK_SECRET, "xoxb-", "xapp-", "Bearer "):
         assert secret not in log, secret
-
-
-async def test_a_program_whose_database_fails_says_which_part_is_not_ready() -> None:
-    async with staged("slack", ANALYSIS) as stage:
-        stage.program.change(api_token=API_TOKEN)
-        stage.program.start()
-        await stage.connected()
-        async with asyncio.timeout(30):  # the platform knows of the connection before the program does
-            while (await answer(stage, "/readyz"))[0] != 200:
-                await asyncio.sleep(0.05)
-        with closing(sqlite3.connect(stage.program.folder / "data" / "threadhand.db")) as opened:
-            opened.execute("ALTER TABLE thread RENAME TO away")
-        async with asyncio.timeout(30):
-            while (await answer(stage, "/readyz"))[0] == 200:
-                await asyncio.sleep(0.05)
-        status, text = await answer(stage, "/readyz")
-        told = json.loads(text)
-        assert (status, told["error"]) == (503, "not_ready")
-        assert told["parts"]["database"] == "It does not answer."
-        assert told["parts"]["slack"] == "ready"
-        assert (await answer(stage, "/healthz"))[0] == 200

@@ -5,10 +5,8 @@ from pathlib import Path
 from bots.demo.thread_reader import text_of
 from bots.slack.install.manifest import COMMAND
 from core.domain.approval import APPROVE_ONCE
-from core.tasks import spawn
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import PERSON, Stage, staged
-from tests.chaos.stories import WRITING, WRITTEN, check_streamed, direct
 from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import answered, asking
 from tests.integration.e2e.test_bad_input import HELLO
@@ -123,29 +121,3 @@ async def test_feedback_is_stored_with_its_reason_listed_and_exported(tmp_path: 
 
 def feedback(stage: Stage) -> list[tuple[object, ...]]:
     return [tuple(row) for row in stage.rows("SELECT is_good, reason FROM feedback")]
-
-
-def calls_of(stage: Stage, method: str) -> int:
-    return sum(one.method == method for one in slack_of(stage).calls)
-
-
-async def test_an_answer_in_a_direct_message_is_streamed_and_in_a_channel_posted() -> None:
-    async with staged("slack", WRITING) as stage:
-        stage.program.start()
-        telling = spawn(direct(stage), name="tell")
-        await stage.until(lambda: "Sentence 1 of" in written(stage), "the answer appears")
-        assert WRITTEN not in written(stage), "the model still writes"
-        await telling
-        await stage.settled(1)
-        check_streamed(stage)
-        assert calls_of(stage, "chat.startStream") == calls_of(stage, "chat.stopStream") == 1
-        assert calls_of(stage, "chat.appendStream") >= 2
-        stage.thread_id = ""
-        await stage.say("Write an essay")
-        await stage.settled(2)
-        assert WRITTEN in written(stage)
-        assert calls_of(stage, "chat.startStream") == 1
-
-
-def written(stage: Stage) -> str:
-    return "\n".join(text_of(one) for one in stage.ours())

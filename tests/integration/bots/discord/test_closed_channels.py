@@ -56,15 +56,6 @@ async def test_who_has_no_access_is_told_nothing_of_the_channel(world) -> None:
     assert shown(world.general.messages) == []
 
 
-async def test_talk_in_a_closed_thread_is_left_alone(world) -> None:
-    thread_id = (await world.begin()).thread_key
-    world.discord.allow("4001", denied=SEND_IN_THREADS)
-    await world.say("hello bob", thread_id=thread_id)
-    await world.say("@threadhand hello", thread_id=thread_id)
-    await world.until(lambda: shown(world.general.messages))
-    assert (len(world.program.received), len(shown(world.general.messages))) == (1, 1)
-
-
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived: bool) -> None:
     """Also for a bot that may manage threads, and could write there."""
@@ -148,13 +139,6 @@ async def test_a_deleted_thread_stops_its_run_and_no_other_is_opened(world, conn
             await app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
         assert refused.value.code == "10003"
     assert world.general.threads == ()
-
-
-async def test_a_thread_that_was_never_opened_gets_the_title_of_its_request(world) -> None:
-    said = await world.say("count <@1001> the lines")
-    address = Address(platform="discord", workspace_id="3001", channel_id="4001", thread_key=said)
-    await world.app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
-    assert world.thread.title == "count the lines"
 
 
 @pytest.mark.parametrize("kind", [VOICE, STAGE])

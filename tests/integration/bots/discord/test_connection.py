@@ -8,23 +8,8 @@ from discord.gateway import KeepAliveHandler
 
 from bots.discord.app import DiscordApp
 from bots.discord.gateway import backfill
-from core.domain.errors import ConfigurationError
 from core.tasks import spawn
 from tests.support.waiting import until
-
-
-async def refused(discord, program, *, token: str | None = None, api_url: str = "") -> str:
-    app = DiscordApp(
-        token=token or discord.world.token, receive=program.receive, cursors=program, api_url=api_url or discord.api_url
-    )
-    with pytest.raises(ConfigurationError) as error:
-        await app.start()
-    await app.close()
-    return str(error.value)
-
-
-async def test_a_wrong_token_is_one_sentence_with_the_remedy(discord, program) -> None:
-    assert "THREADHAND_DISCORD_TOKEN" in await refused(discord, program, token="wrong")
 
 
 async def test_without_the_content_intent_mentions_and_commands_are_served(discord, program, connect, caplog) -> None:
@@ -46,11 +31,6 @@ async def test_without_the_content_intent_mentions_and_commands_are_served(disco
     await world.until(lambda: any(one.is_bot for one in world.thread.messages))
     (notice,) = [one for one in world.thread.messages if one.is_bot]
     assert "only messages that mention me" in notice.elements[0].text
-
-
-async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> None:
-    sentence = await refused(discord, program, api_url="http://127.0.0.1:1")
-    assert "cannot be reached" in sentence
 
 
 async def test_commands_are_registered_once_and_not_again(world, connect) -> None:
@@ -90,13 +70,6 @@ async def test_what_was_written_while_the_program_was_away_is_read_in_order(worl
     assert len(world.program.received) == 7
 
 
-async def test_the_very_first_mention_is_not_missed_either(world, connect) -> None:
-    await world.app.close()
-    await world.say("@threadhand hello")
-    again = await connect(world.program)
-    assert (await again.received()).text == "hello"
-
-
 async def test_what_is_too_old_is_not_read(world, connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill, "MISSED_SECONDS_MAX", 0)
     await world.app.close()
@@ -116,16 +89,6 @@ async def test_a_message_handled_before_a_crash_gets_its_thread_afterwards(world
     await again.until(lambda: again.general.threads)
     assert again.thread.title == "count the lines"
     assert again.program.received == []
-
-
-async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> None:
-    await world.say("@threadhand one")
-    await world.received()
-    world.discord.gateway.say_nonsense()
-    await world.say("@threadhand two")
-    await world.received(2)
-    assert [one.text for one in world.program.received] == ["one", "two"]
-    await world.until(world.app.is_connected)
 
 
 async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(discord, program) -> None:
@@ -148,14 +111,3 @@ def all_ended(threads: list[KeepAliveHandler]) -> bool:
     for one in threads:
         one.join(2)
     return not any(one.is_alive() for one in threads)
-
-
-async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> None:
-    discord.world.gateway_url = "ws://127.0.0.1:1/"
-    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
-    starting = spawn(app.start(), name="start")
-    await asyncio.sleep(1)  # past the login, also on a slow machine
-    starting.cancel()
-    async with asyncio.timeout(30):
-        with pytest.raises(asyncio.CancelledError):
-            await starting

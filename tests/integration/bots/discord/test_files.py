@@ -46,19 +46,6 @@ def test_a_file_has_the_name_that_people_see(file_name: str, title: str, shown: 
     assert display_name_of_attachment(file_name, title) == shown
 
 
-async def test_a_file_of_a_forwarded_message_is_found_again_when_its_link_has_expired(world, monkeypatch) -> None:
-    file = await attached(world)
-    rest, call = world.app.files._rest, world.app.files._rest.call
-
-    async def call_as_forward(*arguments, **more):
-        answer = await call(*arguments, **more)
-        return {"message_snapshots": [{"message": answer}]}
-
-    monkeypatch.setattr(rest, "call", call_as_forward)
-    stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0")
-    assert await read(world.app.files, stale) == b"a,b\n"
-
-
 async def test_a_file_whose_message_is_gone_is_gone(world) -> None:
     file = await attached(world)
     stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0])
@@ -90,12 +77,6 @@ async def test_other_hosts_are_never_asked(world, url: str) -> None:
     file = pointing_to(await attached(world), url=url)
     with pytest.raises(RunError, match="not stored on Discord"):
         await read(world.app.files, file)
-
-
-async def test_a_reference_that_cannot_be_read_is_one_sentence(world) -> None:
-    for reference in ("", "{", "[]", "7"):
-        with pytest.raises(RunError, match="no longer available"):
-            await read(world.app.files, IncomingFile(file_ref=reference, name="a.csv"))
 
 
 async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:

@@ -31,12 +31,6 @@ async def test_a_mention_in_a_channel_opens_a_thread_under_the_message(world) ->
     assert world.thread.title == "count the lines, ask @Bob"
 
 
-async def test_talk_among_people_is_none_of_our_business(world) -> None:
-    await world.say("hello @bob")
-    await world.say("@threadhand hello")
-    assert (await world.received()).text == "hello"
-
-
 async def test_a_direct_message_needs_no_mention(world) -> None:
     await world.discord.say("alice", world.direct.channel_id, "hello there")
     inbound = await world.received()
@@ -56,20 +50,6 @@ async def test_a_word_after_a_mention_is_a_command_and_its_answer_a_reply(world)
     await world.until(lambda: len(world.general.messages) == 2)
     assert world.general.messages[-1].elements[0].text == "Nothing is running here."
     assert world.general.threads == ()
-
-
-async def test_the_word_stop_alone_in_a_thread_wishes_a_stop(world) -> None:
-    thread_id = await world.say("@threadhand hello")
-    await world.until(lambda: world.general.threads)
-    await world.say("Stop!", thread_id=thread_id)
-    inbound = require_type(await world.received(2), StopRequested)
-    assert (inbound.message_ref, inbound.address.thread_key) == ("", thread_id)
-    await world.say("stop at the first error", thread_id=thread_id)
-    assert isinstance(await world.received(3), IncomingMessage)
-    await world.say("@threadhand Status?", thread_id=thread_id)
-    assert isinstance(await world.received(4), IncomingMessage)
-    await world.say("@threadhand Stop.", thread_id=thread_id)
-    assert isinstance(await world.received(5), CommandCalled)
 
 
 async def test_an_ignored_mention_opens_no_thread_and_its_notice_pings_nobody(world) -> None:
@@ -97,29 +77,6 @@ async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_
     assert world.thread.thread_id == message_id
     await world.discord.edit("alice", channel_id, message_id, "@threadhand count the words")
     assert isinstance(await world.received(3), MessageEdited)
-
-
-async def test_an_edit_that_adds_words_to_a_mere_mention_is_a_request(world) -> None:
-    async def answer(inbound):
-        return Outcome(notice="Hello!", is_ignored=True)
-
-    world.program.answer = answer
-    message_id = await world.say("@threadhand")
-    await world.until(lambda: len(world.general.messages) == 2)
-    world.program.answer = None
-    world.program.claimed.clear()  # the key of an ignored message is not claimed
-    channel_id = world.general.channel_id
-    await world.discord.edit("alice", channel_id, message_id, "@threadhand count the lines")
-    assert (await world.received(3)).text == "count the lines"
-    await world.until(lambda: world.general.threads)
-
-
-async def test_two_edits_of_one_message_are_two_edits(world) -> None:
-    await world.discord.say("alice", world.direct.channel_id, "one")
-    inbound = await world.received()
-    for number, text in enumerate(("two", "three"), start=2):
-        await world.discord.edit("alice", world.direct.channel_id, inbound.message_ref, text)
-        assert (await world.received(number)).text == text
 
 
 async def test_a_cross_on_the_request_wishes_a_stop_and_other_reactions_do_not(world) -> None:
@@ -150,26 +107,6 @@ async def test_the_run_of_a_thread_that_discord_refuses_is_stopped(world, way: s
     assert require_type(await world.received(2), StopRequested).address == world.program.received[0].address
 
 
-async def test_a_message_that_could_not_be_stored_is_told_again_in_its_order(world) -> None:
-    world.program.failures = 1
-    await world.say("@threadhand one")
-    await world.say("@threadhand two")
-    await world.until(lambda: len(world.program.received) == 2)
-    assert [one.text for one in world.program.received] == ["one", "two"]
-
-
-async def test_a_message_that_cannot_be_handled_does_not_close_its_channel(world) -> None:
-    async def answer(inbound):
-        if inbound.text == "one":
-            raise ValueError("a bug")
-        return Outcome(run_id="run")
-
-    world.program.answer = answer
-    await world.say("@threadhand one")
-    await world.say("@threadhand two")
-    assert (await world.received()).text == "two"
-
-
 async def test_ids_are_written_as_people_read_them(world) -> None:
     await world.say("@threadhand see <:party:123> in <#99> <@&98>")
     assert (await world.received()).text == "see :party: in #channel @role"
@@ -194,13 +131,6 @@ async def test_deletions(world) -> None:
     deletions = world.program.received[3:]
     assert {type(one) for one in deletions} == {MessageDeleted}
     assert {one.message_ref for one in deletions} == {message_id, *others}
-
-
-async def test_a_cross(world) -> None:
-    channel_id, message_id = world.general.channel_id, (await world.begin()).thread_key
-    world.program.failures = FAILURES
-    await world.discord.react("bob", channel_id, message_id, "❌")
-    assert isinstance(await world.received(2), StopRequested)
 
 
 async def test_a_message_in_a_channel_whose_history_the_bot_may_not_read(world) -> None:

@@ -4,23 +4,17 @@ import asyncio
 
 import pytest
 
-from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
-from bots.delivery.run_view import RunView
+from bots.delivery.content import AnswerPart, AskPrompt
 from bots.discord.interactions.responses import THANKS
 from bots.discord.permissions import MISSING_WRITE_PERMISSION, THREAD_LOCKED
-from bots.inbound.actions import NOT_STORED, UNKNOWN_CONTROL, CommandCalled, Outcome, RunButtonPressed
+from bots.inbound.actions import NOT_STORED, UNKNOWN_CONTROL, CommandCalled, Outcome
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.threads import Ask
-from simulator.discord.people.interactions import COMMAND, MODAL_SUBMIT, start_interaction, wait_for_answer
 from simulator.discord.rules.permissions import SEND_IN_THREADS
-from simulator.view import Button, Select, SentFile
+from simulator.view import SentFile
 from tests.support.narrow import require_type
 
 ASK_ID = "019a0000-0000-7000-8000-000000000001"
-
-
-def controls(message) -> dict[str, Button | Select]:
-    return {e.control_id: e for e in message.elements if isinstance(e, Button | Select)}
 
 
 async def run(world, prompt: str, **more) -> str:
@@ -160,13 +154,6 @@ async def test_thumbs_under_an_answer_are_feedback_and_a_bad_one_asks_for_the_re
     assert {one.address.thread_key for one in given} == {address.thread_key}
 
 
-async def test_a_blank_form_and_a_control_without_its_option_answer_nothing(world) -> None:
-    _, form = await ask_and_write(world)
-    await world.discord.submit("bob", form.form_id, {"answer": " \n"})
-    await world.until(lambda: told_privately(world.thread) == [UNKNOWN_CONTROL])
-    assert len(world.program.received) == 1
-
-
 async def refuse_writing(world, way: str) -> str:
     """The bot may not write in the thread any longer. Returns the words in which a person is told."""
     if way == "locked":
@@ -199,29 +186,6 @@ async def test_buttons_and_forms_work_after_a_restart(world, connect) -> None:
     assert (await again.received(3)).option == 0
 
 
-async def test_the_buttons_of_a_status_name_their_run(world) -> None:
-    address = await world.begin()
-    status = RunStatus(run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True))
-    ref = await world.app.surface.post(address, status, delivery_id="d1")
-    for number, action in enumerate(("stop", "retry", "continue"), start=2):
-        await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
-        pressed = require_type(await world.received(number), RunButtonPressed)
-        assert (pressed.run_id, pressed.action) == ("r7", action)
-
-
-@pytest.mark.parametrize("action", ["retry", "continue"])
-@pytest.mark.parametrize("way", ["locked", "forbidden"])
-async def test_a_retry_starts_nothing_where_the_bot_may_not_write(world, way: str, action: str) -> None:
-    address = await world.begin()
-    status = RunStatus(run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True))
-    ref = await world.app.surface.post(address, status, delivery_id="d1")
-    why = await refuse_writing(world, way)
-    before = len(world.program.received)
-    await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
-    await world.until(lambda: told_privately(world.thread) == [why])
-    assert len(world.program.received) == before
-
-
 @pytest.mark.parametrize("is_cached", [True, False])
 async def test_a_click_that_names_its_channel_by_id_only_is_answered(world, is_cached) -> None:
     """Also in a thread that was archived before the bot connected, which the gateway does not list."""
@@ -246,22 +210,6 @@ async def test_a_control_that_the_bot_does_not_know_is_answered(world, control) 
     )
     await world.discord.press("bob", world.general.channel_id, str(posted["id"]), control)
     assert told_privately(world.general) == [UNKNOWN_CONTROL]
-    assert world.program.received == []
-
-
-async def test_a_command_and_a_form_that_the_bot_does_not_know_are_answered(world, caplog) -> None:
-    simulated = world.discord.world
-    place = (simulated.people["bob"], simulated.channels[world.general.channel_id])
-    command = {"id": "1", "name": "of_another_version", "type": 1}
-    called = start_interaction(simulated, COMMAND, *place, command)
-    await wait_for_answer(simulated, called)
-    form = {"custom_id": "th:another:form", "components": []}
-    sent = start_interaction(simulated, MODAL_SUBMIT, *place, form, opened_by=called)
-    await wait_for_answer(simulated, sent)
-    assert told_privately(world.general) == [UNKNOWN_CONTROL, UNKNOWN_CONTROL]
-    assert not [one for one in caplog.records if one.levelname == "ERROR"]
-    for name in ("of_another_version", "th:another:form"):
-        assert any(name in one for one in caplog.messages)
     assert world.program.received == []
 
 

@@ -77,12 +77,6 @@ async def add_odd_message(world, text: str, **parts: object) -> None:
     publish(Event(name="MESSAGE_CREATE", payload=message_json(world.discord.world, message)))
 
 
-@pytest.mark.parametrize(("lacks", "question"), [({}, "When?"), ({"question": {}}, "(without a question)")])
-async def test_a_poll_without_an_end_or_a_question_is_read(world, lacks: JsonObject, question: str):
-    await add_odd_message(world, "@threadhand vote", poll={**NEVER_ENDS, **lacks})
-    assert (await world.received()).text == f"vote\nPoll: {question}\n- Friday"
-
-
 async def test_a_message_loses_only_the_part_that_cannot_be_parsed(world, caplog: pytest.LogCaptureFixture):
     await add_odd_message(world, "@threadhand look", poll=NEVER_ENDS, embeds=[ODD_EMBED])
     assert (await world.received()).text.startswith("look\nPoll: When?")
@@ -98,17 +92,3 @@ async def test_missed_messages_after_one_that_cannot_be_parsed_are_read(world, c
     await again.until(lambda: len(again.program.received) >= 3)
     texts = [one.text.partition("\n")[0] for one in again.program.received]
     assert texts == ["one", "two", "three"]
-
-
-async def test_an_author_without_an_avatar_is_heard(world, monkeypatch: pytest.MonkeyPatch):
-    publish = world.discord.world.publish
-
-    def publish_less(event: Event) -> None:
-        author = event.payload.get("author")
-        event.payload["author"] = {key: author[key] for key in ("id", "username")} if author else author
-        publish(event)
-
-    monkeypatch.setattr(world.discord.world, "publish", publish_less)
-    await world.say("@threadhand hello")
-    said = await world.received()
-    assert (said.text, said.person.name) == ("hello", "alice")

@@ -1,6 +1,5 @@
 """Posting, editing, finding, uploading and signing, against the simulated Discord."""
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,9 +9,7 @@ import pytest
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.demo.thread_reader import text_of
-from bots.discord.render.components import render_content, simplify_layout
 from bots.inbound.actions import RunButtonPressed
-from core import failpoints
 from core.domain.actions import AskAnswered
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.ids import new_id
@@ -134,28 +131,6 @@ async def test_signs_of_an_earlier_life_are_taken_away(world, connect) -> None:
     assert [r.emoji for r in again.message(ref).reactions] == ["✅"]
 
 
-async def test_a_sign_that_was_half_exchanged_can_be_given_again(world) -> None:
-    address = await world.begin()
-    ref = world.general.messages[0].message_id
-    await world.app.surface.react(address, ref, "seen")
-    world.discord.misbehave("rate_limit", method="DELETE *", seconds=100)
-    with pytest.raises(SurfaceRateLimited):
-        await world.app.surface.react(address, ref, "done")
-    await world.app.surface.react(address, ref, "done")
-    assert [r.emoji for r in world.message(ref).reactions] == ["✅"]
-
-
-async def test_a_crash_after_the_post_leaves_a_message_that_is_found(world) -> None:
-    address = await world.begin()
-    failpoints.arm("discord.post.after:raise")
-    try:
-        with pytest.raises(failpoints.FailpointHit):
-            await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    finally:
-        failpoints.arm("")
-    assert await world.app.surface.find(address, "d1") == world.thread.messages[0].message_id
-
-
 async def test_a_person_is_told_elsewhere_what_a_locked_thread_refuses(world) -> None:
     address = await world.begin()
     await world.discord.say("alice", world.direct.channel_id, "hello")
@@ -213,10 +188,6 @@ async def test_the_buttons_of_a_question_and_a_status_do_what_they_say(world):
     assert isinstance(await world.received(3), RunButtonPressed)
 
 
-def test_an_ordinary_message_stays_as_it_is():
-    assert simplify_layout(render_content(AnswerPart(markdown="42"))) is None
-
-
 async def test_an_edit_wakes_a_thread_that_sleeps(world) -> None:
     address = await world.begin()
     ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
@@ -224,22 +195,6 @@ async def test_an_edit_wakes_a_thread_that_sleeps(world) -> None:
     done = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
     await world.app.surface.edit(address, ref, done)
     assert "Done" in texts(world, ref)
-
-
-async def test_what_was_there_before_a_delivery_is_not_searched_for_it(world) -> None:
-    address = await world.begin()
-    for number in range(100):
-        await world.discord.say("bob", world.thread.thread_id, f"word {number}")
-    pages = world.calls("GET", "/messages")
-    made_later = str(uuid.UUID(int=uuid.UUID(new_id()).int + (3_600_000 << 80)))
-    assert await world.app.surface.find(address, made_later) is None
-    assert world.calls("GET", "/messages") == pages + 1
-
-
-async def test_typing_is_shown_while_it_works(world) -> None:
-    address = await world.begin()
-    async with world.app.surface.typing(address):
-        await world.until(lambda: world.calls("POST", "/typing"))
 
 
 async def test_a_message_of_the_bot_is_deleted(world) -> None:
@@ -264,13 +219,3 @@ async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
     ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
     assert world.thread.thread_id == message_id
     assert world.thread.messages[0].message_id == ref
-
-
-async def test_a_cancelled_caller_does_not_lock_the_rate_limit(world) -> None:
-    address = await world.begin()
-    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.3)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await world.app.surface.post(address, AnswerPart(markdown="1"), delivery_id="d1")
-    async with asyncio.timeout(30):
-        await world.app.surface.post(address, AnswerPart(markdown="2"), delivery_id="d2")

@@ -11,7 +11,6 @@ from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
 from bots.discord.app import DiscordApp
 from bots.discord.rest.client import global_rate_limit
 from core.domain.errors import SurfaceRateLimited
-from core.tasks import cancel
 from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.integration.bots.discord.conftest import Program
 from tests.support.waiting import until
@@ -81,37 +80,3 @@ async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -
         with pytest.raises(SurfaceRateLimited) as limited:
             await app.client.rest.call("GET", "/users/@me")
     assert limited.value.retry_after_seconds > 50
-
-
-async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
-    now = 100.0
-    budget = MemoryRateBudget(clock=lambda: now)
-    counted = global_rate_limit("token", limits_proactively=True)
-    places: list[float] = []
-    for pause in (0, 0.3, 2, 0.7, 0):
-        now += pause
-        places += [now + await budget.reserve(counted, wait_seconds_max=30) for _ in range(40)]
-    for first in places:
-        assert sum(first <= place < first + 1 for place in places) <= 50
-
-
-async def test_who_is_cancelled_while_waiting_makes_no_call(strict: DiscordSimulator) -> None:
-    """Another process may go on with the post by then."""
-    waits, goes_on = asyncio.Event(), asyncio.Event()
-
-    async def sleep(_seconds: float) -> None:
-        waits.set()
-        await goes_on.wait()
-
-    budget = MemoryRateBudget()
-    async with signed_in(strict, RateLimiter(budget, sleep=sleep), limits_proactively=True) as app:
-        before = len(strict.calls)
-        await budget.record_refusal([global_rate_limit(strict.world.token, limits_proactively=True)], seconds=0.4)
-        call = asyncio.ensure_future(app.client.rest.call("GET", "/users/@me"))
-        async with asyncio.timeout(30):
-            await waits.wait()
-        await cancel(call)
-        goes_on.set()
-        left = [task for task in asyncio.all_tasks() if task.get_name().startswith("discord GET")]
-        await asyncio.gather(*left)
-        assert len(strict.calls) == before

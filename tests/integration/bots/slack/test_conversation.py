@@ -188,12 +188,3 @@ async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceive
     assert isinstance(message, IncomingMessage)
     assert message.person.name == message.person.person_id
     assert message.text.startswith("hello @U")
-
-
-async def test_typing_that_slack_refuses_is_no_error(slack: SlackSimulator, speaker: SlackApp):
-    address = Address(
-        platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key="1.000001"
-    )
-    async with speaker.surface.typing(address):
-        pass
-    assert statuses(slack) == [(SESSION, "thread_not_found")] * 2

@@ -47,15 +47,6 @@ async def test_a_reply_that_comes_before_its_root_is_not_lost(
         assert storing_receiver.taken == ["count the rows", "and the columns"]
 
 
-async def test_a_slack_that_answers_no_look_up_delays_no_message(receiver: RecordingReceiver) -> None:
-    async with SlackSimulator(settings=SlackSettings(mentions_first=True)) as slack, running(slack, receiver):
-        slack.misbehave("delay", method="message.channels", seconds=60)
-        for method in ("users.info", "conversations.replies", "files.info"):
-            slack.misbehave("slow", method=method, times=9, seconds=60)
-        await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
-        await until(lambda: receiver.taken)
-
-
 IMPATIENT = replace(UNHEARD, retry_seconds=())
 """Slack delivers nothing again."""
 

@@ -14,10 +14,7 @@ from yarl import URL
 
 from bots.inbound.actions import UserAction
 from bots.slack.app import SlackApp
-from bots.slack.events.transports import is_signature_valid
-from bots.slack.install.manifest import build_manifest
 from core.domain.actions import AskAnswered, IncomingMessage
-from core.domain.json import JsonObject
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
 from tests.support.web import serve_http
@@ -101,14 +98,6 @@ async def test_a_wrong_signature_is_refused(
     assert receiver.calls == 0
 
 
-def test_a_signature_holds_for_five_minutes():
-    body = b"{}"
-    headers = signed(body, at=1000)
-    timestamp, signature = headers["X-Slack-Request-Timestamp"], headers["X-Slack-Signature"]
-    assert is_signature_valid(body, timestamp, signature, SECRET.encode(), now=1300)
-    assert not is_signature_valid(body, timestamp, signature, SECRET.encode(), now=1301)
-
-
 async def test_what_strangers_write_is_not_parsed(slack: SlackSimulator, receiver: RecordingReceiver):
     """No text, and nobody whom they mention, is looked at before they have access."""
 
@@ -189,18 +178,3 @@ async def test_before_the_start_and_after_the_end_slack_is_asked_to_come_again(
     body = event()
     assert (await send(url, body, signed(body)))[0] == 503
     assert receiver.calls == 0
-
-
-def test_the_manifest_fits_the_way_in():
-    by_socket, by_http = build_manifest(), build_manifest(public_url="https://bot.example.com/")
-    assert settings_of(by_socket)["socket_mode_enabled"] is True
-    assert settings_of(by_http)["socket_mode_enabled"] is False
-    for part in ("event_subscriptions", "interactivity"):
-        assert "request_url" not in str(settings_of(by_socket)[part])
-        assert "https://bot.example.com/slack/events" in str(settings_of(by_http)[part])
-
-
-def settings_of(app_manifest: JsonObject) -> JsonObject:
-    settings = app_manifest["settings"]
-    assert isinstance(settings, dict)
-    return settings

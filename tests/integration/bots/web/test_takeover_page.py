@@ -12,7 +12,7 @@ from tests.integration.core.tools.browser.test_hostile import CHROMIUMS
 from tests.support.page_browser import IN_SHARED_BROWSER, PHONE
 from tests.support.page_browser import shared_browser as shared_browser
 from tests.support.sandboxes import local_jails, run
-from tests.support.takeover_stage import LONG_PAGE, Helper, click_to_pixel_ms, helper, waiting
+from tests.support.takeover_stage import LONG_PAGE, Helper, helper, waiting
 
 pytestmark = list(IN_SHARED_BROWSER)
 
@@ -244,14 +244,6 @@ async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_show
 
 
 KEYS = 600
-
-
-async def test_a_click_while_somebody_scrolls_is_seen_soon(jails: LocalSandboxProvider, tmp_path: Path) -> None:
-    async with waiting(tmp_path, jails, LONG_PAGE) as scene, helper(scene.link) as person:
-        await person.begin()
-        taken = await click_to_pixel_ms(person, clicks=12)
-    assert len(taken) == 12  # no click was lost
-    assert max(taken) < 5_000  # the figure for one click is in docs/developers/performance.md
 
 
 async def test_no_key_is_lost_while_somebody_types_fast(jails: LocalSandboxProvider, tmp_path: Path) -> None:
