@@ -35,11 +35,6 @@ class SetupStage:
         channels = self.slack.workspace.channels.values()
         return [message.text for one in channels for message in one.messages.values()]
 
-    def services_gone(self) -> None:
-        """Leads the settings to ports where nothing answers, as without a network."""
-        text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:9", self.env_file.read_text())
-        self.env_file.write_text(text)
-
     async def session(self, *turns: tuple[str, str], arguments: Sequence[str] = ()) -> str:
         """Runs `threadhand setup` and returns what the terminal showed. See `play_in_terminal`."""
         asked = [(f"{question}: ", answer) for question, answer in turns]

@@ -1,7 +1,6 @@
 """What the settings say of agents, and the word `use`."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,14 +76,6 @@ def test_wrong_channels_keep_the_program_from_starting(channels: str, sentence: 
 
 def no_versions() -> Any:
     return None
-
-
-def test_a_tool_server_that_is_not_set_up_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "own.yaml").write_text("name: A\ndescription: B\nmcp_servers: [tickets]\n")
-    here = settings(AGENTS_DIR=str(tmp_path), CHANNEL_AGENTS="C1=own")
-    assert "own" not in build_roster(here, no_versions(), ()).files.latest
-    assert "no MCP server named 'tickets' is set up" in caplog.text
-    assert "own" in build_roster(here, no_versions(), ("tickets",)).files.latest
 
 
 async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence() -> None:

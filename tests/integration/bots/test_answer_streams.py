@@ -141,17 +141,3 @@ async def test_the_answer_is_there_once_if_the_stream_fails(
     await stage.shown()
     assert not growing.failures
     assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
-
-
-async def test_the_files_of_a_streamed_answer_follow_it(stage: Stage, growing: GrowingSurface) -> None:
-    stage.surface.files_per_message = 5
-    gate, arguments = asyncio.Event(), '{"text": "Done.", "attachments": "report.txt"}'
-    stage.world.model.turns = [[TextDelta(text=FIRST), gate, *calls(("complete", arguments))]]
-    run_id, running = await stage.start_followed()
-    await stage.put_file(run_id, "report.txt", b"12345")
-    await until(lambda: FIRST in growing.written.values())
-    gate.set()
-    await running
-    await stage.shown()
-    assert answers(growing) == [f"{FIRST.strip()}\n\nDone."]
-    assert [(one.file_name, one.file_bytes) for one in growing.posted if one.file_name] == [("report.txt", b"12345")]

@@ -50,6 +50,9 @@ async def test_status_files_and_usage_answer_at_once(stage: ReceiverStage) -> No
     assert "completed" in (await stage.receiver.receive(command("status", "k2"))).notice
     assert "10 tokens in, 5 out, $0.0010" in (await stage.receiver.receive(command("usage", "k3"))).notice
     assert (await stage.receiver.receive(command("files", "k4"))).notice == ("There are no files yet.")
+    assert "could not be posted" in (await stage.receiver.receive(command("export", "k5"))).notice
+    versions = command("agents", "k6", argument="versions coding")
+    assert (await stage.receiver.receive(versions)).notice.endswith("so it has no versions.")
 
 
 ADMINS = AccessPolicy(workspaces=("*",), admins=("U1",))

@@ -11,6 +11,7 @@ import pytest
 from bots.delivery import next_step, poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.next_step import LONG_QUEUE, ChatState
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.delivery.run_delivery import LONG_POST_QUEUE
 from core.domain.actions import IncomingMessage
 from core.domain.approval import APPROVE_ONCE
@@ -186,8 +187,12 @@ async def test_an_answer_that_may_not_be_posted_is_kept_and_its_requester_told(s
     assert len(told(stage.surface)) == 1
 
 
-async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: Stage) -> None:
+@pytest.mark.parametrize("refused", ["status", "reaction"])
+async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: Stage, refused: str) -> None:
     stage.surface.closed.add(stage.world.address)
+    if refused == "reaction":  # it then finds out at once whether it may write
+        await stage.use_status_after(3600)
+        stage.surface.failures.append(Failure("react", SurfaceRefused("no", code="is_archived")))
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("never")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
@@ -312,3 +317,23 @@ async def test_a_bug_in_the_view_is_logged_once_and_the_run_shown_again(
     await stage.run()
     assert [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)] == ["done"]
     assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+async def test_a_status_gives_way_to_answers(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    await stage.use_status_after(60)
+    limiter = RateLimiter(MemoryRateBudget())
+    limit = RateLimit(owner="slack:1", name="post", interval_seconds=1.0, burst=1, is_proactive=True)
+    post = stage.surface.post
+
+    async def post_in_turn(*arguments: Any, **named: Any) -> str:
+        await limiter.admit([limit], wait_seconds_max=30)
+        return await post(*arguments, **named)
+
+    monkeypatch.setattr(stage.surface, "post", post_in_turn)
+    await limiter.admit([limit], wait_seconds_max=0)  # another run's answer
+    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("Done.")]
+    run_id = await stage.run()
+    (answer,) = stage.of(AnswerPart)
+    assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
+    assert statuses(stage) == []
+    assert stage.surface.reactions[-1][1] == "done"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bots.delivery import poster, run_delivery
-from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
+from bots.delivery.content import AnswerPart, Content, Notice
 from core.domain.errors import SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from tests.fakes.streamed_model import calls, text
@@ -164,14 +164,6 @@ async def ended_with_files(stage: Stage, *names: str, content: bytes = b"x") -> 
     return run_id
 
 
-async def test_the_files_come_in_the_message_of_the_answer(stage: Stage) -> None:
-    stage.delivery.wake(await ended_with_files(stage, "a.txt", "b.txt"))
-    await stage.shown()
-    (answer,) = stage.of(AnswerPart)
-    assert [*answer.files.values()] == [("a.txt", b"x"), ("b.txt", b"x")]
-    assert len(stage.surface.posted) == 2, "the answer and the status"
-
-
 async def test_files_that_do_not_fit_come_alone_and_what_is_wrong_is_said(stage: Stage) -> None:
     names = ("empty.txt", "a.txt", "b.txt", "c.txt")
     stage.delivery.wake(await ended_with_files(stage, *names))
@@ -181,36 +173,11 @@ async def test_files_that_do_not_fit_come_alone_and_what_is_wrong_is_said(stage:
     assert sorted(name for name, _ in stage.surface.all_files()) == sorted(names)
 
 
-@pytest.mark.parametrize(
-    ("count", "length", "is_listed"),
-    [(5, 300, True), (2, 300, False), (26, 120, True), (26, 75, False), (5, 75, False)],
-)
-async def test_options_that_a_question_cannot_show_whole_are_listed_in_a_file(
-    stage: Stage, count: int, length: int, is_listed: bool
-) -> None:
-    options = [f"{number}".rjust(length, "x") for number in range(count)]
-    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
-    await stage.run()
-    listed = "".join(f"{number}. {option}\n" for number, option in enumerate(options, 1))
-    files = [(name, content.decode()) for name, content in stage.surface.all_files()]
-    assert files == ([("options.txt", listed)] if is_listed else [])
-
-
 async def test_options_are_listed_below_an_answer_in_a_file(stage: Stage) -> None:
     asked = json.dumps({"text": "Which?", "options": [f"option {number}" for number in range(500)]})
     stage.world.model.turns = [calls(("ask", asked), said="\n\n".join(["word " * 150] * 5))]
     await stage.run()
     assert [name for name, _ in stage.surface.all_files()] == ["answer.md", "options.txt"]
-
-
-async def test_options_whose_file_is_refused_are_told_before_the_question(stage: Stage) -> None:
-    options = [f"option {number}" for number in range(500)]
-    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
-    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="50013")))
-    await stage.run()
-    (told,), (question,) = notices(stage), stage.of(AskPrompt)
-    assert told.startswith("The file `options.txt` could not be attached, because I need the")
-    assert stage.surface.posted[-1] is question
 
 
 async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: Stage) -> None:

@@ -101,17 +101,3 @@ async def test_a_check_that_breaks_is_one_failed_line_without_its_message() -> N
         " above all those of small.",
         "ok    redis     answers.",
     ]
-
-
-async def test_a_check_that_does_not_let_itself_be_ended_holds_up_nothing() -> None:
-    async def stubborn() -> tuple[Finding, ...]:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-        return ()
-
-    async def cancelled() -> tuple[Finding, ...]:
-        raise asyncio.CancelledError
-
-    checks = [Check("slack", stubborn, "Slack"), Check("discord", cancelled, "Discord")]
-    found = await run_in_parallel(checks, seconds=0.05)
-    assert [(one.subject, one.is_untested) for one in found] == [("slack", True), ("discord", True)]

@@ -26,14 +26,6 @@ async def test_a_function_that_is_deployed_is_found_and_not_called(tmp_path: Pat
         assert stage.modal.world.function_calls.made == []
 
 
-async def test_a_function_that_is_not_deployed_is_told_with_how(tmp_path: Path) -> None:
-    async with deployed("janitor"):
-        (finding,) = await found(tmp_path)
-    assert finding.state == "fail"
-    assert "has no function execute_run: `modal deploy sandbox/modal_app.py`" in finding.fact
-    assert finding.remedy == "See docs/admins/modal.md."
-
-
 async def test_a_token_that_modal_refuses_is_told_and_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

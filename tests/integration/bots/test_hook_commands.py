@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from bots.setup.hooks import OPERATOR, add_hook, list_hooks
+from bots.setup.hooks import add_hook
 from storage.sql.database import opened_database
 from storage.sql.stores.schedules import SqlSchedules
 from tests.databases import empty_sqlite_file
@@ -21,18 +21,3 @@ async def test_the_secret_of_a_hook_is_its_own(tmp_path: Path) -> None:
     assert hook.timing.rule == f"ON:HOOK {secret}"
     assert secret not in repr(hook)
     assert not (tmp_path / "link.secret").exists()  # deleting it revokes links and nothing else
-
-
-async def test_a_paused_hook_is_listed_with_the_address_that_its_maker_got(tmp_path: Path) -> None:
-    (tmp_path / "threadhand.db").write_bytes(empty_sqlite_file())
-    chosen = settings(DATA_DIR=str(tmp_path), PUBLIC_URL="https://bot.example.com")
-    described = await add_hook(chosen, "incidents", "slack/T1/C1", "U1", "Look")
-    await add_hook(chosen, "issues", "slack/T1/C2", "U1", "Sort")
-    async with opened_database(chosen.storage_url) as database:
-        await SqlSchedules(database).pause_schedule("incidents", problem="it failed", by=OPERATOR)
-    first, second = (await list_hooks(chosen)).split("\n\n")
-    line, *how_to_call = first.splitlines()
-    assert "`incidents` Look" in line
-    assert "paused: it failed" in line
-    assert "\n".join(how_to_call) == described
-    assert "`issues` Sort" in second

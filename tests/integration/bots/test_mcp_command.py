@@ -9,12 +9,11 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from bots.bootstrap.mcp import McpSessions
 from bots.bootstrap.program import run_program
@@ -25,9 +24,7 @@ from core.mcp.settings import McpServerConfig
 from core.run.worker_liveness import new_worker_id
 from storage.sql.database import open_database
 from storage.sql.stores.conversations import SqlConversations
-from tests.fakes.drawing import DRAWING, KEY
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.fakes.web_service import fake_web_service
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 from tests.paths import REPOSITORY
@@ -36,7 +33,6 @@ from tests.support.mcp_servers import Guest, MakeGuest
 from tests.support.mcp_servers import guest_of as guest_of
 from tests.support.sandboxes import local_jails, reachable_folder
 from tests.support.waiting import until
-from tests.support.web import serve_http
 
 TOKEN = "token-of-the-test"
 SECONDS = 120
@@ -134,52 +130,6 @@ async def test_a_client_over_stdio_uses_the_agents_machine(folder: Path, guest_o
     await until_nothing_is_left(folder)
 
 
-@asynccontextmanager
-async def readers() -> AsyncIterator[str]:
-    """The base URL of an endpoint whose model answers every question in one word."""
-
-    async def answer(_request: web.Request) -> web.Response:
-        choice = {"message": {"content": "Paris"}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 90, "completion_tokens": 10}
-        return web.json_response({"choices": [choice], "usage": usage})
-
-    async with serve_http(answer) as url:
-        yield f"{url}/v1"
-
-
-async def test_with_a_model_documents_can_be_asked_about_within_the_budget_of_a_run(
-    folder: Path, guest_of: MakeGuest
-) -> None:
-    async with readers() as base_url:
-        model = {"MODEL": "m", "LLM_BASE_URL": base_url, "BUDGET_RUN_TOKENS": "450"}
-        guest = guest_of(over_stdio(folder, **model), wait_seconds=SECONDS)
-        await guest.look()
-        await guest.call("mcp_own_create_file", file_path="a.txt", file_contents="It is Paris.")
-        asked = {"file_path": "a.txt", "question": "Which city?"}
-
-        assert "Paris" in await guest.output("mcp_own_ask_document", **asked)
-        answers = [await guest.call("mcp_own_ask_document", **asked) for _ in range(5)]
-        assert "used up the budget of a run" in str(answers[-1].result["output"])
-
-
-async def test_pictures_are_drawn_within_the_budget_of_a_run(folder: Path, guest_of: MakeGuest) -> None:
-    async with fake_web_service(DRAWING) as service:
-        drawing = {
-            "IMAGE_MODEL": "openai/gpt-image-1",
-            "IMAGE_API_KEY": KEY,
-            "IMAGE_API_URL": f"{service.url}/v1",
-            "FETCH_ALLOW": f"127.0.0.1:{service.port}",
-            "BUDGET_RUN_USD": "0.05",
-        }
-        guest = guest_of(over_stdio(folder, **drawing), wait_seconds=SECONDS)
-        await guest.look()
-        asked = {"mode": "generate", "prompt": "a blue field"}
-        answers = [await guest.call("mcp_own_image_edit_or_generate", **asked) for _ in range(3)]
-    assert [one.result["success"] for one in answers] == [True, True, False]
-    assert "used up the budget of a run" in str(answers[-1].result["output"])
-    assert len(service.asked) == 2
-
-
 async def test_a_client_over_http_needs_the_token(folder: Path, guest_of: MakeGuest) -> None:
     with program(folder, "--http", "0") as process:
         address = await logged(folder, r"MCP is served at (http://127\.0\.0\.1:\d+/mcp)")
@@ -263,23 +213,6 @@ def alive(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-async def test_a_session_leaves_nothing_behind(sessions: McpSessions) -> None:
-    async with sessions.open_session() as thread_id:
-        assert await is_there(sessions, thread_id)
-        assert len(list(sessions.folder.iterdir())) == 1
-    assert not await is_there(sessions, thread_id)
-    assert destroyed(sessions) == [thread_id]
-    assert list(sessions.folder.iterdir()) == []
-
-
-async def test_the_next_session_clears_away_what_a_killed_one_left(sessions: McpSessions) -> None:
-    thread_id = await left(sessions, new_worker_id())
-    async with sessions.open_session() as own:
-        assert destroyed(sessions) == [thread_id]
-        assert not await is_there(sessions, thread_id)
-        assert await is_there(sessions, own)
-
-
 async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(sessions: McpSessions) -> None:
     foreign = await left(sessions, "elsewhere-00000000-1-abcdef")
     longer = await left(sessions, f"x{new_worker_id()}")
@@ -306,16 +239,6 @@ async def test_what_cannot_be_deleted_now_is_deleted_later(
     sessions.sandboxes.is_away = False
     await sessions.delete_dead_sessions()
     assert not await is_there(sessions, thread_id)
-
-
-async def test_without_a_folder_for_locks_a_session_works_all_the_same(
-    sessions: McpSessions, caplog: pytest.LogCaptureFixture
-) -> None:
-    (sessions.folder.parent / "file").touch()
-    async with replace(sessions, folder=sessions.folder.parent / "file").open_session() as thread_id:
-        assert await is_there(sessions, thread_id)
-    assert not await is_there(sessions, thread_id)
-    assert "will not be deleted" in caplog.text
 
 
 async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path) -> None:

@@ -109,17 +109,6 @@ async def test_what_modal_does_not_take_is_told_once_and_put_again(caplog: pytes
     assert levels(caplog) == ["WARNING", "INFO"]
 
 
-async def test_an_app_that_is_deployed_anew_is_found_anew() -> None:
-    async with staged() as (queue, stage, minute):
-        stage.modal.faults.arm("FunctionMap", Status.NOT_FOUND, "no such function")
-        await queue.put("a")
-        await until(lambda: not queue._spawning)
-        minute.open.clear()
-        await queue.put("a")
-        await until(lambda: called(stage) == ["a"])
-        assert stage.modal.calls.count("FunctionGet") == 2
-
-
 async def test_a_start_without_the_function_is_refused() -> None:
     async with deployed("janitor"):
         for app in (APP, "nobody"):

@@ -12,7 +12,7 @@ from bots.discord.app import DiscordApp
 from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
 from core.domain.errors import SurfaceRateLimited
-from core.domain.threads import Address, ChatMessage, ChatPage
+from core.domain.threads import Address, ChatMessage
 from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 from simulator.slack.settings import SlackSettings
@@ -76,16 +76,6 @@ async def test_slack_tells_what_others_said_in_the_thread() -> None:
             "since @alice merged",
         ]
         assert [one.text for one in await heard_in(app, address, after=heard[0].sent_at)] == ["since @alice merged"]
-
-
-async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() -> None:
-    async with slack_scene() as (slack, app, channel):
-        root = await slack.say("alice", channel, "@threadhand hello")
-        address = Address(platform="slack", workspace_id="T", channel_id=channel, thread_key=root)
-        before = datetime.fromtimestamp(float(root), UTC)
-        calls = len(slack.calls)
-        assert await app.thread_history.read(address, before=before, limit=20) == ChatPage()
-        assert [one.method for one in list(slack.calls)[calls:]] == []
 
 
 async def slack_thread(slack: SlackSimulator, app: SlackApp, channel: str, count: int) -> Address:

@@ -8,7 +8,6 @@ from bots.inbound.commands.plan import OVER
 from bots.inbound.receiver import ActionReceiver
 from core.domain.ids import new_id
 from core.domain.threads import Person
-from core.flow.plan_changes import change_plan, close_plan
 from core.run.execute import execute
 from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
 from storage.sql.stores.deliveries import SqlDeliveries
@@ -96,18 +95,3 @@ async def test_a_plan_given_up_unheard_ends_at_the_next_turn(flow_world: World) 
         await word(flow_world, "stop", signals=MemoryStopSignals())
     assert (await said(flow_world, run_id)).startswith("The plan was given up.")
     assert flow_world.model.turns == []
-
-
-async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(flow_world: World) -> None:
-    """As after a crash between the change of the plan and the stop of its run."""
-    plans, working = flow_world.deps.stores.plans, Working(flow_world)
-    assert plans is not None
-    async with working as run_id:
-        run = await flow_world.deps.stores.conversations.run(run_id)
-        plan_id = (await plan_of(flow_world, run_id)).plan_id
-        assert run is not None
-        await plans.change(run.thread_id, lambda known: change_plan(known, plan_id, lambda plan: close_plan(plan, "")))
-        assert "It was given up." in (await word(flow_world, "stop")).notice
-        async with asyncio.timeout(30):
-            await working.running
-    assert (await flow_world.read_end(run_id)).status == "stopped"

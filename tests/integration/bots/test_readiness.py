@@ -39,23 +39,6 @@ class BrokenQueue(MemoryRunQueue):
         raise RuntimeError("broken")
 
 
-async def test_a_worker_is_ready_from_its_first_heartbeat_until_it_is_closed(world: World) -> None:
-    claims = Claims()
-    world.with_deps(claims=claims)
-    worker = Worker(world.deps, MemoryRunQueue())
-    check = worker_check(worker)
-    assert await check() == "It takes up no runs."
-    worker.start()
-    try:
-        async with asyncio.timeout(30):
-            await claims.beats.wait()
-        await asyncio.sleep(0)
-        assert await check() == ""
-    finally:
-        await worker.close()
-    assert await check() == "It takes up no runs."
-
-
 async def test_a_worker_without_a_heartbeat_says_so(world: World) -> None:
     world.with_deps(claims=Claims(is_away=True))
     worker = Worker(world.deps, MemoryRunQueue())

@@ -58,22 +58,6 @@ async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path
         assert "MODAL_TOKEN_ID" in lack
 
 
-@pytest.mark.parametrize(
-    ("egress", "is_told"),
-    [("*.example.com,192.0.2.0/24", True), ("*.example.com", False), ("192.0.2.0/24", False), ("*", False)],
-)
-async def test_names_beside_networks_let_out_more_and_the_operator_is_told(
-    egress: str, is_told: bool, tmp_path: Path
-) -> None:
-    async with modal_stage() as stage:
-        found = await build_sandboxes(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
-        assert isinstance(found.provider, ModalSandboxProvider)
-        stage.workers.append(found.provider)
-        assert [("(SNI)" in one, "MODAL_EGRESS" in one) for one in found.warnings] == (
-            [(True, True)] if is_told else []
-        )
-
-
 def test_the_settings_make_the_plan(tmp_path: Path) -> None:
     plan = build_modal_plan(
         settings(
@@ -106,19 +90,6 @@ def test_workers_of_one_database_share_a_home_whatever_its_password(tmp_path: Pa
         )
     )
     assert first == second != other
-
-
-@pytest.mark.parametrize(("is_right", "state"), [(True, "ok"), (False, "fail")])
-async def test_the_doctor_asks_modal(tmp_path: Path, is_right: bool, state: str) -> None:
-    async with modal_stage() as stage:
-        if not is_right:
-            stage.modal.world.credentials = ("ak-other", "as-other")
-        lines = ["SANDBOX=modal", "HTTP_PORT=0", f"DATA_DIR={tmp_path}"]
-        env_file = tmp_path / ".env"
-        env_file.write_text("\n".join(f"THREADHAND_{line}" for line in lines))
-        findings: dict[str, Finding] = {one.subject: one for one in await run_checks(env_file)}
-    assert findings["sandbox"].state == state
-    assert stage.living == []
 
 
 @asynccontextmanager
@@ -185,3 +156,16 @@ async def test_docker_that_does_not_answer_turns_the_tools_off_with_a_reason(
     assert found.provider is None
     assert found.warnings == ("The sandbox tools are off: docker is not installed. Install it.",)
     assert "no sandbox" in told_of(found)
+
+
+@pytest.mark.parametrize(("is_right", "state"), [(True, "ok"), (False, "fail")])
+async def test_the_doctor_asks_modal(tmp_path: Path, is_right: bool, state: str) -> None:
+    async with modal_stage() as stage:
+        if not is_right:
+            stage.modal.world.credentials = ("ak-other", "as-other")
+        lines = ["SANDBOX=modal", "HTTP_PORT=0", f"DATA_DIR={tmp_path}"]
+        env_file = tmp_path / ".env"
+        env_file.write_text("\n".join(f"THREADHAND_{line}" for line in lines))
+        findings: dict[str, Finding] = {one.subject: one for one in await run_checks(env_file)}
+    assert findings["sandbox"].state == state
+    assert stage.living == []

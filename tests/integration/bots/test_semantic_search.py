@@ -16,11 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDepre
 def nobody(_model: str, _usage: Usage) -> None: ...
 
 
-async def test_without_the_setting_words_are_all(database: Database) -> None:
-    async with open_semantic_search(settings(LLM_BASE_URL="http://127.0.0.1:1/v1"), database) as found:
-        assert found is None
-
-
 async def test_the_endpoint_of_the_model_is_asked_with_its_key(database: Database) -> None:
     async with embeddings_fake() as fake:
         chosen = settings(EMBEDDING_MODEL="own/e5", LLM_BASE_URL=fake.base_url, LLM_API_KEY=fake.key)

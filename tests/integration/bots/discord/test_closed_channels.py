@@ -1,6 +1,5 @@
 """What people are told if the bot cannot answer, before any work begins, and what moderators close stays closed."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bots.delivery.content import Notice
-from bots.discord.address import DIRECT
 from bots.discord.permissions import MISSING_WRITE_PERMISSION, NO_THREADS_HERE, THREAD_LOCKED
 from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from simulator.discord.gateway.events import tell_channel
 from simulator.discord.rules.permissions import MANAGE_THREADS, SEND, SEND_IN_THREADS
-from simulator.discord.world import FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE, Channel
+from simulator.discord.world import FORUM, STAGE, VOICE, Channel
 from tests.support.narrow import require_type
 
 
@@ -30,6 +28,7 @@ def signs(world, message_id: str) -> list[str]:
 async def test_a_thread_in_which_the_bot_may_not_write_gets_a_word_in_its_channel(world) -> None:
     thread_id = (await world.begin()).thread_key
     world.discord.allow("4001", denied=SEND_IN_THREADS)
+    await world.say("hello bob", thread_id=thread_id)
     said = await world.say("@threadhand more", thread_id=thread_id)
     await world.until(lambda: shown(world.general.messages))
     assert shown(world.general.messages) == [f"@alice <#{thread_id}>: {MISSING_WRITE_PERMISSION}"]
@@ -80,32 +79,6 @@ async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(worl
     await stays_closed(world, app, address, status, is_archived=is_archived)
 
 
-async def test_a_thread_is_looked_at_before_the_first_post_of_a_session(world, connect) -> None:
-    """Because not all archived threads are looked at when the bot starts."""
-    world.discord.settings.bot_permissions |= MANAGE_THREADS
-    address = await world.begin()
-    status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
-    await world.app.close()
-    world.discord.lock_thread(address.thread_key, is_archived=True)
-    world.program.cursor_of.clear()
-    app = (await connect(world.program)).app
-    await stays_closed(world, app, address, status, is_archived=True)
-    world.discord.archive_thread(address.thread_key, is_archived=True)
-    world.discord.world.channels[address.thread_key].is_locked = False
-    tell_channel(world.discord.world, "THREAD_UPDATE", world.discord.world.channels[address.thread_key])
-
-    async def is_open() -> bool:
-        try:
-            await app.surface.post(address, Notice(markdown="answer"), delivery_id="d2")
-        except SurfaceRefused:
-            return False
-        return True
-
-    async with asyncio.timeout(30):
-        while not await is_open():  # once the gateway has told
-            await asyncio.sleep(0.01)
-
-
 async def stays_closed(world, app, address: Address, status: str, *, is_archived: bool) -> None:
     before = len(world.thread.messages)
     with pytest.raises(SurfaceRefused) as refused:
@@ -148,22 +121,6 @@ async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(world, kind
     await world.discord.say("alice", voice.channel_id, "@threadhand hello")
     await world.until(lambda: any(shown(one.messages) == [NO_THREADS_HERE] for one in world.discord.view().channels))
     assert world.program.received == []
-
-
-@pytest.mark.parametrize("parent", [FORUM, None])
-async def test_a_forum_post_and_a_private_thread_work(world, parent: int | None) -> None:
-    channel_id = "4001" if parent is None else world.discord.add_channel("ideas", FORUM).channel_id
-    kind = PRIVATE_THREAD if parent is None else THREAD
-    thread_id = await world.discord.open_thread("alice", channel_id, "an idea", kind)
-    await world.until(lambda: world.app.client.guilds[0].get_thread(int(thread_id)))
-    await world.discord.say("alice", channel_id, "@threadhand hello", thread_id=thread_id)
-    request = require_type(await world.received(), IncomingMessage)
-    assert request.address.thread_key == thread_id != DIRECT
-    # a private thread is a channel of its own, because not everybody in its channel can read it
-    assert request.address.channel_id == (f"{channel_id}/{thread_id}" if parent is None else channel_id)
-    await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
-    thread: Channel = world.discord.world.channels[thread_id]
-    assert [one.author.name for one in thread.messages.values()] == ["alice", "threadhand"]
 
 
 async def test_a_long_forum_post_is_read_with_its_first_message(world) -> None:

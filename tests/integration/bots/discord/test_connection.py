@@ -8,6 +8,7 @@ from discord.gateway import KeepAliveHandler
 
 from bots.discord.app import DiscordApp
 from bots.discord.gateway import backfill
+from core.domain.errors import ConfigurationError
 from core.tasks import spawn
 from tests.support.waiting import until
 
@@ -31,19 +32,6 @@ async def test_without_the_content_intent_mentions_and_commands_are_served(disco
     await world.until(lambda: any(one.is_bot for one in world.thread.messages))
     (notice,) = [one for one in world.thread.messages if one.is_bot]
     assert "only messages that mention me" in notice.elements[0].text
-
-
-async def test_commands_are_registered_once_and_not_again(world, connect) -> None:
-    assert [c.name for c in world.discord.view().commands] == [
-        "agent run", "agent why", "agent use", "agent knowledge", "agent plan",
-        "agent follow", "agent schedules", "agent agents", "agent budget", "agent pair", "agent unpair", "agent who",
-        "agent audit", "agent mcp",
-        "stop", "status", "files", "usage", "new", "export", "forget", "help",
-    ]  # fmt: skip
-    assert world.calls("PUT", "/commands") == 1
-    await world.app.close()
-    await connect(world.program)
-    assert world.calls("PUT", "/commands") == 1
 
 
 async def test_what_was_written_while_the_program_was_away_is_read_in_order(world, connect) -> None:
@@ -111,3 +99,26 @@ def all_ended(threads: list[KeepAliveHandler]) -> bool:
     for one in threads:
         one.join(2)
     return not any(one.is_alive() for one in threads)
+
+
+async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> None:
+    await world.say("@threadhand one")
+    await world.received()
+    world.discord.gateway.say_nonsense()
+    await world.say("@threadhand two")
+    await world.received(2)
+    assert [one.text for one in world.program.received] == ["one", "two"]
+    await world.until(world.app.is_connected)
+
+
+@pytest.mark.parametrize(
+    ("token", "api_url", "sentence"),
+    [("wrong", "", "THREADHAND_DISCORD_TOKEN"), ("", "http://127.0.0.1:1", "cannot be reached")],
+)
+async def test_who_cannot_sign_in_is_told_in_one_sentence(discord, program, token, api_url, sentence) -> None:
+    app = DiscordApp(
+        token=token or discord.world.token, receive=program.receive, cursors=program, api_url=api_url or discord.api_url
+    )
+    with pytest.raises(ConfigurationError, match=sentence):
+        await app.start()
+    await app.close()

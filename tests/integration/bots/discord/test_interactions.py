@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from bots.delivery.content import AnswerPart, AskPrompt
+from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
+from bots.delivery.run_view import RunView
 from bots.discord.interactions.responses import THANKS
 from bots.discord.permissions import MISSING_WRITE_PERMISSION, THREAD_LOCKED
 from bots.inbound.actions import NOT_STORED, UNKNOWN_CONTROL, CommandCalled, Outcome
@@ -126,13 +127,6 @@ async def test_a_command_that_takes_long_is_answered_to_whom_it_is_for(world, is
     assert (world.general.messages[0].visible_to is not None) == is_private
 
 
-async def test_a_select_answers_with_its_option_however_long_it_is(world) -> None:
-    long = "a very long option indeed, " * 6
-    message_id = await asked(world, long, *(f"o{n}" for n in range(6)))
-    await press(world, message_id, "pick", "0")
-    assert (await world.received(2)).option == 0
-
-
 async def test_thumbs_under_an_answer_are_feedback_and_a_bad_one_asks_for_the_reason(world) -> None:
     address = await world.begin()
     answer = AnswerPart(markdown="It is done.", run_id="r")
@@ -218,13 +212,18 @@ def told_privately(place) -> list[str]:
     return [one.elements[0].text for one in shown]
 
 
-async def test_the_attachment_of_a_command_can_be_opened(world) -> None:
-    await run(world, "read", files={"attachment": SentFile(name="a.csv", content=b"a,b\n")})
-    (file,) = (await world.received()).files
-    pieces = [piece async for piece in world.app.files.open(file, bytes_max=10)]
-    assert (file.name, b"".join(pieces)) == ("a.csv", b"a,b\n")
-
-
 async def test_run_in_a_direct_message_stays_there(world) -> None:
     await world.discord.command("alice", world.direct.channel_id, "agent run", {"prompt": "count"})
     assert (await world.received()).address.thread_key == "dm"
+
+
+@pytest.mark.parametrize("action", ["retry", "continue"])
+async def test_a_retry_starts_nothing_where_the_bot_may_not_write(world, action: str) -> None:
+    address = await world.begin()
+    status = RunStatus(run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True))
+    ref = await world.app.surface.post(address, status, delivery_id="d1")
+    why = await refuse_writing(world, "locked")
+    before = len(world.program.received)
+    await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
+    await world.until(lambda: told_privately(world.thread) == [why])
+    assert len(world.program.received) == before

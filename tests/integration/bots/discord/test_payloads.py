@@ -81,14 +81,3 @@ async def test_a_message_loses_only_the_part_that_cannot_be_parsed(world, caplog
     await add_odd_message(world, "@threadhand look", poll=NEVER_ENDS, embeds=[ODD_EMBED])
     assert (await world.received()).text.startswith("look\nPoll: When?")
     assert "is read without embeds (ValueError)" in caplog.text
-
-
-async def test_missed_messages_after_one_that_cannot_be_parsed_are_read(world, connect):
-    await world.app.close()
-    await add_odd_message(world, "@threadhand one", embeds=[ODD_EMBED])
-    await add_odd_message(world, "@threadhand two", poll=NEVER_ENDS)
-    await world.say("@threadhand three")
-    again = await connect(world.program)
-    await again.until(lambda: len(again.program.received) >= 3)
-    texts = [one.text.partition("\n")[0] for one in again.program.received]
-    assert texts == ["one", "two", "three"]

@@ -102,18 +102,6 @@ async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_othe
     assert texts(first) == ["north"]
 
 
-async def test_a_process_is_ready_while_all_of_its_shards_are(discord, connect) -> None:
-    first, second = two_programs()
-    one, other = await connect(first, FIRST), await connect(second, SECOND)
-    assert (set(one.client.shards), set(other.client.shards)) == ({0}, {1})
-    shard = other.client.get_shard(1)
-    assert shard is not None
-    await shard.disconnect()
-    assert (await one.is_connected(), await other.is_connected()) == (True, False)
-    await shard.reconnect()
-    await until(other.is_connected)
-
-
 async def test_a_division_that_discord_refuses_names_its_setting(discord, program) -> None:
     app = bot(discord, program, Shards(2, 2, 2))
     with pytest.raises(ConfigurationError, match="THREADHAND_DISCORD_SHARDS"):

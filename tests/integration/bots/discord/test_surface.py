@@ -11,7 +11,7 @@ from bots.delivery.run_view import RunView, Task
 from bots.demo.thread_reader import text_of
 from bots.inbound.actions import RunButtonPressed
 from core.domain.actions import AskAnswered
-from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import SurfaceRefused
 from core.domain.ids import new_id
 from core.domain.threads import Address, Ask
 from core.ports import OutgoingFile
@@ -71,15 +71,6 @@ async def test_a_message_is_found_below_a_long_conversation_since(world) -> None
     assert await world.app.surface.find(address, delivery_id) == ref
 
 
-async def test_a_file_is_uploaded_and_found_again(world) -> None:
-    address = await world.begin()
-    ref = await world.app.surface.upload(address, file_of("../ré\n“sum”é.csv", b"x" * 5000), delivery_id="d1")
-    (seen,) = world.message(ref).files
-    assert seen.size_bytes == 5000
-    assert seen.name.endswith(".csv")
-    assert await world.app.surface.find(address, "d1") == ref
-
-
 async def test_an_answer_comes_with_its_files_and_each_is_found(world) -> None:
     address = await world.begin()
     ids = [str(uuid.uuid4()) for _ in range(11)]
@@ -102,33 +93,6 @@ async def test_files_that_are_too_large_together_are_refused_before_they_are_sen
         await world.app.surface.post(address, AnswerPart(markdown="x"), files=files, delivery_id="d1")
     assert refused.value.code == "too_large"
     assert world.calls("POST", "/messages") == before
-
-
-async def test_a_long_rate_limit_is_handed_on(world) -> None:
-    address = await world.begin()
-    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=45)
-    with pytest.raises(SurfaceRateLimited) as limited:
-        await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert limited.value.retry_after_seconds == pytest.approx(45, abs=1)
-
-
-async def test_no_answer_is_unclear_and_the_message_can_be_looked_for(world) -> None:
-    address = await world.begin()
-    world.app.client.rest.attempt_seconds = 0.2
-    world.discord.misbehave("timeout_after", method="POST /channels/*/messages")
-    with pytest.raises(SurfaceUnclear):
-        await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert await world.app.surface.find(address, "d1") == world.thread.messages[0].message_id
-
-
-async def test_signs_of_an_earlier_life_are_taken_away(world, connect) -> None:
-    address = await world.begin()
-    ref = world.general.messages[0].message_id
-    await world.app.surface.react(address, ref, "failed")
-    again = await connect(world.program)
-    await again.app.surface.react(address, ref, "seen")
-    await again.app.surface.react(address, ref, "done")
-    assert [r.emoji for r in again.message(ref).reactions] == ["✅"]
 
 
 async def test_a_person_is_told_elsewhere_what_a_locked_thread_refuses(world) -> None:

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,11 +25,10 @@ from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces
 from core import failpoints
 from core.domain.actions import IncomingMessage
-from core.domain.threads import Address, Ignore
+from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.message_events import posted_event
 from simulator.slack.people.interactions import BusyPeople
-from simulator.slack.settings import SCOPES
 from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.slack.installable_app import opened
 from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, RecordingReceiver, channel_of
@@ -495,38 +494,6 @@ async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, storing_r
         await _hand_over(slack, event_handler, "@threadhand begin")
         await storing_receiver.marked()
     assert calls_of(slack, "conversations.history") == 0
-
-
-async def test_what_was_left_alone_is_not_decided_again(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    channel = channel_of(slack)
-    async with listening(slack, storing_receiver):
-        storing_receiver.decision = Ignore(reason="another agent is at work")
-        root = await slack.say("alice", channel, "@threadhand not now")
-        await storing_receiver.marked()
-        await storing_receiver.marked_ignored()
-        storing_receiver.decision = None
-    await slack.say("alice", channel, "@threadhand but now", thread_id=root)
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
-    assert storing_receiver.taken == ["but now"]
-
-
-async def test_without_the_scopes_all_else_is_read(storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO")
-    scopes = tuple(one for one in SCOPES if one not in ("channels:read", "im:read"))
-    async with SlackSimulator(settings=replace(UNHEARD, scopes=scopes)) as slack:
-        await heard_once(slack, storing_receiver)
-        await slack.say("alice", channel_of(slack), "@threadhand known")
-        await slack.say("bob", other(slack), "@threadhand unknown")
-        async with listening(slack, storing_receiver):
-            await told(caplog, THROUGH)
-    assert storing_receiver.taken == ["begin", "known"]
-    assert "missing_scope for the kind im" in caplog.text
-    assert "missing_scope for the kind public_channel" in caplog.text
-    assert "for the kind mpim" not in caplog.text
 
 
 async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(

@@ -115,27 +115,6 @@ async def test_a_notice_is_shown_to_the_person_or_to_the_thread(
     assert shown == ["chat.postEphemeral" if is_private else "chat.postMessage"]
 
 
-async def test_reactions_follow_the_work_one_at_a_time(receiver: RecordingReceiver):
-    async with SlackSimulator() as slack:
-        async with running(slack, receiver) as app:
-            ts = await slack.say("alice", channel_of(slack), "@threadhand go")
-            await until(lambda: receiver.taken)
-            address = receiver.taken[0].address
-            await app.surface.react(address, ts, "queued")
-            await app.surface.react(address, ts, "seen")
-            assert reactions(slack) == ["eyes"]
-        async with running(slack, receiver) as app:
-            await app.surface.react(address, ts, "done")
-            assert reactions(slack) == ["white_check_mark"]
-            await app.surface.react(address, ts, "done")
-            await app.surface.react(address, ts, None)
-            assert reactions(slack) == []
-
-
-def reactions(slack: SlackSimulator) -> list[str]:
-    return [one.emoji for one in general(slack).messages[0].reactions]
-
-
 SESSION, LINE = "agents.sessions.setStatus", "assistant.threads.setStatus"
 
 
@@ -179,12 +158,10 @@ async def test_an_app_without_sessions_shows_the_line_and_asks_no_more(
     assert statuses(slack) == [(SESSION, refusal), *[(LINE, "")] * 4]
 
 
-async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceiver):
-    scopes = tuple(scope for scope in SlackSettings().scopes if scope != "users:read")
-    async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, receiver):
-        await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
-        await until(lambda: receiver.taken)
-    (message,) = receiver.taken
-    assert isinstance(message, IncomingMessage)
-    assert message.person.name == message.person.person_id
-    assert message.text.startswith("hello @U")
+async def test_typing_that_slack_refuses_is_no_error(slack: SlackSimulator, speaker: SlackApp):
+    address = Address(
+        platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key="1.000001"
+    )
+    async with speaker.surface.typing(address):
+        pass
+    assert statuses(slack) == [(SESSION, "thread_not_found")] * 2

@@ -86,13 +86,3 @@ async def test_a_click_that_cannot_be_stored_is_told_to_be_tried_again(storing_r
         storing_receiver.is_away = True
         await slack.press("alice", channel_of(slack), ref, button.control_id)
         await until(lambda: NOT_STORED in str(slack.view()))
-
-
-async def test_the_time_zone_of_an_author_is_looked_up(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
-    slack.member("alice").time_zone = "Europe/Helsinki"
-    async with running(slack, receiver):
-        await slack.say("alice", channel_of(slack), "@threadhand hello")
-        await until(lambda: receiver.taken)
-    (said,) = receiver.taken
-    assert isinstance(said, IncomingMessage)
-    assert said.person.time_zone == "Europe/Helsinki"

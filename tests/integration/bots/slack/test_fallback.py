@@ -12,7 +12,6 @@ from bots.slack import limits
 from bots.slack.app import SlackApp
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
-from core.domain.errors import SurfaceRefused
 from core.domain.json import JsonObject
 from core.domain.threads import Address
 from simulator.slack.block_kit.message_rules import check_message_blocks
@@ -118,27 +117,9 @@ async def test_words_alone_are_what_is_left_where_no_block_is_taken(content: Con
     assert (body["blocks"], bool(get_text(body, "text"))) == ([], True)
 
 
-async def test_another_refusal_is_told_at_once():
-    asked: list[JsonObject] = []
-
-    def refuses(body: JsonObject) -> str:
-        asked.append(body)
-        return "is_archived"
-
-    async with speaking(refuses, []) as app:
-        with pytest.raises(SurfaceRefused) as refusal:
-            await app.surface.post(THREAD, ANSWER, delivery_id="d1")
-    assert (refusal.value.code, len(asked)) == ("is_archived", 1)
-
-
 @pytest.mark.parametrize("piece", ["word " * 20 + "\n", "x" * 7, "&", "a b&"])
 def test_none_of_a_long_text_is_lost_where_its_block_is_not_known(piece: str):
     written = (piece * limits.ANSWER_MAX)[: limits.ANSWER_MAX if "&" not in piece else 2_500]
     sections = simplify_blocks([{"type": "markdown", "text": written}])
     check_message_blocks(list(sections))
     assert "".join(blocks_to_mrkdwn(sections).split()) == "".join(written.replace("&", "&amp;").split())
-
-
-def test_nothing_becomes_a_block_of_nothing():
-    (block,) = simplify_blocks([{"type": "markdown", "text": " "}])
-    assert blocks_to_mrkdwn([block]) == "…"

@@ -37,16 +37,6 @@ def outgoing(name: str, content: bytes, *, size: int | None = None) -> OutgoingF
     return OutgoingFile(name=name, size_bytes=announced, pieces=pieces(content))
 
 
-async def test_a_file_goes_into_the_thread_and_can_be_found(slack: SlackSimulator, speaker: SlackApp, address: Address):
-    content = bytes(range(256)) * 40
-    await speaker.surface.upload(address, outgoing("../a\x00b.bin", content), delivery_id="d1")
-    (thread,) = general(slack).threads
-    (file,) = thread.messages[1].files
-    assert (file.name, file.size_bytes) == ("_a_b.bin", len(content))
-    assert await speaker.surface.find(address, "d1") == thread.messages[1].message_id
-    assert await speaker.surface.find(address, "d2") is None
-
-
 ANSWER = "# Result\n\n| a | b |\n|---|---|\n| 1 | `x` |\n\n- **one**\n\n```\n<code>\n```"
 
 
@@ -103,13 +93,6 @@ async def test_a_file_that_slack_cannot_take_is_refused(
 )
 def test_names_of_files_are_made_safe(name: str, safe: str):
     assert safe_file_name(name) == safe
-
-
-@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 1000], ids=["empty", "long"])
-async def test_an_attached_file_is_read_whole(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, content: bytes
-):
-    assert await read(app, await attached(slack, receiver, content)) == content
 
 
 async def test_a_file_over_the_limit_is_refused_whatever_its_message_says(
@@ -287,12 +270,3 @@ async def test_a_file_of_a_shared_channel_is_asked_for(
     assert await read(app, bare) == b"shared"
     with pytest.raises(RunError, match="cannot be read"):
         await read(app, IncomingFile(file_ref="F404", name="gone"))
-
-
-async def test_a_file_that_slack_tells_nothing_of_is_known_by_its_id(receiver: RecordingReceiver):
-    async with SlackSimulator(settings=SlackSettings(is_shared=True)) as slack, running(slack, receiver) as app:
-        slack.misbehave("server_error", method="files.info", times=9)
-        file = await attached(slack, receiver, b"shared")
-        assert (file.name, file.size_bytes) == ("file", None)
-        slack.misbehave("none")
-        assert await read(app, file) == b"shared"

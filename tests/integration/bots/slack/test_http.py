@@ -63,13 +63,6 @@ async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str
         return answer.status, await answer.text()
 
 
-async def test_a_signed_event_is_received_before_it_is_acknowledged(url: URL, receiver: RecordingReceiver):
-    body = event()
-    assert await send(url, body, signed(body)) == (200, "")
-    (message,) = receiver.taken
-    assert isinstance(message, IncomingMessage)
-
-
 async def test_what_could_not_be_stored_is_not_acknowledged(url: URL, receiver: RecordingReceiver):
     receiver.failures = 1
     body = event()

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from bots.delivery.content import AnswerPart, AskPrompt
+from bots.delivery.content import AnswerPart
 from bots.inbound.access import NOT_ALLOWED, AccessPolicy, find_refusal_sentence
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
-from core.domain.actions import AskAnswered, IncomingMessage
+from core.domain.actions import IncomingMessage
 from core.domain.errors import RunError, SurfaceRefused
-from core.domain.threads import Address, Ask
+from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
-from simulator.view import Button, SentFile
+from simulator.view import SentFile
 from tests.integration.bots.slack.installable_app import InstallableApp, general, new_browser, opened
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
-from tests.support.narrow import require, require_type
+from tests.support.narrow import require_type
 from tests.support.waiting import until
 
 ALONE, SALES, RESEARCH = "T0SIM0001", "T0SIM0002", "T0SIM0003"
@@ -96,23 +96,6 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     assert [one and one.identity.organisation_id for one in found] == [EVERYBODY, EVERYBODY, None]
 
 
-async def test_a_workspace_is_served_with_its_own_token_first(installable: InstallableApp, grid: Grid) -> None:
-    await installed(installable, grid)
-    await installable.install(SALES)
-    for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
-        await installable.said(people, person, "hello")
-    found = [await installable.tokens.find_token(one) for one in (SALES, RESEARCH)]
-    assert [one and one.installed_by for one in found] == [SALES, EVERYBODY]
-    tokens = [one.token for one in found if one]
-    assert tokens[0] != tokens[1]
-    installable.slack.oauth.uninstall(SALES)
-    await until(lambda: installable.left)
-    assert set(installable.left) == {("slack", SALES)}
-    await installable.said(grid.sales, "dan", "and now?")
-    again = require(await installable.tokens.find_token(SALES))
-    assert (again.installed_by, again.token) == (EVERYBODY, tokens[1])
-
-
 async def test_an_organisation_that_is_not_named_is_turned_away(
     grid: Grid, receiver: RecordingReceiver, tmp_path: Path
 ) -> None:
@@ -122,23 +105,6 @@ async def test_an_organisation_that_is_not_named_is_turned_away(
         assert status == 403, told
         assert await installable.stored() == []
         assert grid.slack.tenants.organisations[EVERYBODY].token == "", "it is given back"
-
-
-async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
-    installable: InstallableApp, grid: Grid
-) -> None:
-    await installed(installable, grid)
-    await installable.install(ALONE)
-    for people, person in ((grid.sales, "dan"), (grid.research, "erin"), (grid.slack, "alice")):
-        await installable.said(people, person, "hello")
-    policy = AccessPolicy(workspaces=(EVERYBODY,))
-    assert [find_refusal_sentence(one, policy) for one in installable.receiver.taken] == [None, None, NOT_ALLOWED]
-    policy = AccessPolicy(workspaces=(RESEARCH,))
-    assert [find_refusal_sentence(one, policy) for one in installable.receiver.taken] == [
-        NOT_ALLOWED,
-        None,
-        NOT_ALLOWED,
-    ]
 
 
 async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: InstallableApp, grid: Grid) -> None:
@@ -152,23 +118,6 @@ async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: I
         await post(installable, here)
     await post(installable, there)
     await installable.said(grid.research, "erin", "we go on")
-
-
-async def test_somebody_at_home_elsewhere_presses_a_button_where_it_stands(
-    installable: InstallableApp, grid: Grid
-) -> None:
-    await installed(installable, grid)
-    there = await installable.said(grid.research, "carol", "paint it")
-    ask = Ask(ask_id="a-1", run_id="r-1", text="Which?", options=("Red", "Blue"))
-    ref = await installable.app.surface.post(there, AskPrompt(ask=ask), delivery_id="d1")
-    channel = next(one for one in grid.research.view().channels if one.name == "general")
-    (thread,) = channel.threads
-    buttons = [one for one in thread.messages[1].elements if isinstance(one, Button)]
-    blue = next(one for one in buttons if one.label == "Blue")
-    await grid.research.press("carol", general(grid.research), ref, blue.control_id)
-    answer = require_type(installable.receiver.taken[-1], AskAnswered)
-    assert (answer.address, answer.text) == (there, "Blue")
-    assert not answer.actor.home_id, "who is in both is a stranger in neither"
 
 
 async def test_a_user_group_counts_in_its_own_workspace(installable: InstallableApp, grid: Grid) -> None:

@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.actions import Outcome
 from bots.slack.install.manifest import build_manifest
 from core.domain.actions import IncomingMessage
 from core.domain.json import JsonObject
@@ -100,30 +99,6 @@ async def test_the_global_shortcut_begins_a_thread_in_the_direct_messages(slack:
     assert asked.text == "Plan my week"
 
 
-async def test_a_command_with_a_request_begins_a_thread_in_the_channel(slack: SlackSimulator):
-    receiver = RecordingReceiver(outcome=RUN)
-    async with running(slack, receiver):
-        await slack.command("alice", channel_of(slack), "threadhand", {"text": "Draw 1 &lt; 2"})
-    asked = message(receiver)
-    assert asked.text == "Draw 1 < 2"
-    assert datetime.now(UTC) - asked.sent_at < timedelta(minutes=5)
-    (root,) = general(slack).messages
-    assert asked.address.thread_key == asked.message_ref == root.message_id
-
-
-@pytest.mark.parametrize("text", ["", "help", " HELP "])
-async def test_a_command_without_a_request_shows_the_help_to_one_person(slack: SlackSimulator, text: str):
-    receiver = RecordingReceiver(outcome=Outcome(notice="Just write."))
-    async with running(slack, receiver):
-        await slack.command("alice", channel_of(slack), "threadhand", {"text": text})
-    (shown,) = general(slack).messages
-    assert shown.visible_to == "alice"
-    assert "Just write." in str(shown.elements)
-    (asked,) = receiver.taken
-    assert isinstance(asked, CommandCalled)
-    assert (asked.name, asked.argument) == ("help", "")
-
-
 async def test_a_mistyped_command_begins_nothing(slack: SlackSimulator):
     receiver = RecordingReceiver()
     async with running(slack, receiver):
@@ -179,27 +154,3 @@ async def test_what_a_person_does_is_acknowledged_before_slack_answers_us(kind: 
         else:
             action_id = str(BUTTONS[int(kind)]["action_id"])
             await slack.press("bob", channel, ts, f"b/{action_id}")
-
-
-async def test_an_expired_trigger_breaks_nothing(slack: SlackSimulator):
-    receiver = RecordingReceiver(outcome=RUN)
-    async with running(slack, receiver):
-        slack.misbehave("expire_trigger", method="interactive", times=1)
-        await slack.use_shortcut("alice", ASK)
-        await until(lambda: any("did not open the form" in one for one in texts_of(slack)))
-        assert slack.view().forms == ()
-        await slack.use_shortcut("alice", ASK)
-        await form_of(slack)
-
-
-async def test_the_shortcut_on_an_alert_quotes_what_the_alert_shows(slack: SlackSimulator):
-    receiver = RecordingReceiver(outcome=RUN)
-    alert: JsonObject = {"title": "Disk is full", "fields": [{"title": "Host", "value": "db1"}]}
-    async with running(slack, receiver):
-        ts = await slack.post_as_app(channel_of(slack), "", attachments=[alert])
-        await slack.use_shortcut("alice", ASK, channel_of(slack), ts)
-        form = await form_of(slack)
-        await slack.submit("alice", form.form_id, {"request": "Why?"})
-        asked = message(receiver)
-    assert asked.text.startswith("Why?\nForwarded from ")
-    assert asked.text.endswith("> Disk is full\n> Host: db1")

@@ -6,13 +6,7 @@ import pytest
 
 from bots.delivery.content import AnswerPart
 from bots.slack.app import SlackApp
-from core.domain.errors import (
-    ConfigurationError,
-    SurfaceRateLimited,
-    SurfaceRefused,
-    SurfaceUnavailable,
-    SurfaceUnclear,
-)
+from core.domain.errors import ConfigurationError, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import replies
@@ -28,17 +22,6 @@ async def test_a_rate_limit_is_waited_for(slack: SlackSimulator, speaker: SlackA
     slack.misbehave("rate_limit", method="chat.postMessage", seconds=1)
     await speaker.surface.post(address, ANSWER, delivery_id="d1")
     assert (calls(slack, "chat.postMessage"), replies(slack)) == (2, 1)
-
-
-async def test_an_edit_under_a_rate_limit_comes_back_at_once(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
-    ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    slack.misbehave("rate_limit", method="chat.update", seconds=7)
-    with pytest.raises(SurfaceRateLimited) as refusal:
-        await speaker.surface.edit(address, ref, ANSWER)
-    assert refusal.value.retry_after_seconds == 7
-    assert calls(slack, "chat.update") == 1
 
 
 @pytest.mark.parametrize(("fault", "posted"), [("server_error", 0), ("error_after", 1)])
@@ -82,24 +65,7 @@ async def test_a_person_is_told_in_a_direct_message_what_the_channel_refuses(
     assert [one async for one in speaker.surface.fallback_addresses(direct, alice.user_id)] == []
 
 
-@pytest.mark.parametrize("code", ["invalid_auth", "account_inactive", "token_expired", "team_added_to_org"])
-async def test_a_refused_token_or_workspace_is_not_a_refused_message(
-    slack: SlackSimulator, speaker: SlackApp, address: Address, code: str
-):
-    slack.misbehave("refuse", method="chat.postMessage", code=code)
-    with pytest.raises(SurfaceUnavailable):
-        await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    assert code not in speaker.surface.closed_reasons
-
-
 async def test_a_slack_out_of_reach_is_told_to_the_operator():
     app = SlackApp(bot_token="xoxb-1", api_url="http://127.0.0.1:9/api/")
     with pytest.raises(ConfigurationError, match="cannot be reached"):
         await app.start()
-
-
-async def test_a_long_rate_limit_is_the_callers_to_plan(slack: SlackSimulator, speaker: SlackApp, address: Address):
-    slack.misbehave("rate_limit", method="chat.postMessage", seconds=120)
-    with pytest.raises(SurfaceRateLimited) as refusal:
-        await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    assert refusal.value.retry_after_seconds == 120

@@ -121,9 +121,3 @@ async def test_a_workspace_that_removed_the_app_is_answered_where_that_needs_no_
     assert (NOT_INSTALLED in str(answer)) is (kind in ("form", "command"))
     assert any(team_id in one and "not installed" in one for one in caplog.messages)
     assert receiver.taken == []
-
-
-async def test_a_closed_form_is_acknowledged(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
-    async with running(slack, receiver):
-        assert await use(slack, slack.workspace, INTERACTIONS["closed form"]) == {}
-    assert receiver.taken == []

@@ -1,11 +1,9 @@
 """Who may call the API, and how it refuses."""
 
-import socket
 from pathlib import Path
 
 import pytest
 
-from bots.web.app import serve_app, web_app
 from bots.web.auth import check_exposure
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.ids import new_id
@@ -71,22 +69,6 @@ def test_a_public_address_needs_a_token(host: str) -> None:
     check_exposure(host, "token")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "code"),
-    [
-        ("GET", "/nowhere", 404, "not_found"),
-        ("GET", "/api/nowhere", 404, "not_found"),
-        ("DELETE", "/api/thread", 405, "method_not_allowed"),
-    ],
-)
-async def test_the_frameworks_refusals_are_json_too(
-    stage: Stage, method: str, path: str, status: int, code: str
-) -> None:
-    answer = await stage.json(method, path, status=status)
-    assert answer["error"] == code
-    assert answer["message"].endswith(".")
-
-
 async def test_health_is_open_and_the_figures_count(tmp_path: Path) -> None:
     async with staged(tmp_path, api_token="t") as stage:
         assert await stage.json("GET", "/healthz") == {"status": "ok"}
@@ -115,17 +97,3 @@ async def test_a_lost_database_is_told(tmp_path: Path) -> None:
         assert unready["message"] == "Not ready: database."
         assert unready["parts"] == {"database": "It does not answer."}
         assert (await stage.json("GET", PATH, status=503))["error"] == "storage_unavailable"
-
-
-async def test_the_server_does_not_start_in_the_open(stage: Stage) -> None:
-    with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
-        async with serve_app(web_app(stage.ports), host=ANYWHERE, port=0):
-            pass
-
-
-async def test_a_port_in_use_is_one_sentence(stage: Stage) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=f"Port {port} on 127.0.0.1 is in use"):
-            async with serve_app(web_app(stage.ports), host="127.0.0.1", port=port):
-                pass

@@ -250,12 +250,6 @@ async def test_a_failed_consent_keeps_the_client_and_tokens_there_are(
     assert (tmp_path / "fake.json").read_text() == kept
 
 
-async def test_a_thread_that_is_gone_spoils_nothing(stage: ConsentStage) -> None:
-    stage.is_chat_away = True
-    async with browser() as person, person.post(stage.link()) as shown:
-        assert "fake is connected" in await shown.text()
-
-
 async def test_only_admins_get_a_link_and_only_for_servers_that_ask(stage: ConsentStage, world: World) -> None:
     admin = AdminDeps(
         policy=AccessPolicy(admins=("U1",)),
@@ -278,3 +272,9 @@ async def test_an_answer_that_comes_twice_at_once_is_taken_once(stage: ConsentSt
         back = await agree(person, await begin(person, stage.link()))
         copies = await asyncio.gather(*(person.get(back) for _ in range(5)))
         assert sorted(one.status for one in copies) == [200, 410, 410, 410, 410]
+
+
+async def test_a_thread_that_is_gone_spoils_nothing(stage: ConsentStage) -> None:
+    stage.is_chat_away = True
+    async with browser() as person, person.post(stage.link()) as shown:
+        assert "fake is connected" in await shown.text()

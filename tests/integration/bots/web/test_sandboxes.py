@@ -5,19 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.web.errors import ApiError
-from bots.web.health import MONITORING
 from bots.web.links import SignedLinks, load_link_secret, verify_file_link
 from bots.web.sandbox_files import attachment_header, parse_workspace_path
 from core.domain.errors import SandboxUnavailable, ToolError
-from core.domain.ids import new_id
 from core.domain.threads import Lease
-from tests.support.waiting import until
 from tests.support.web_stage import Stage, staged
 
 
@@ -49,12 +45,6 @@ async def test_a_file_is_downloaded_and_never_shown(stage: Stage) -> None:
         assert response.headers["Content-Disposition"].startswith('attachment; filename="page.html"')
 
 
-async def test_an_empty_file_is_downloaded(stage: Stage) -> None:
-    _, path = await with_files(stage, {"empty": b""})
-    async with stage.http.get(f"{path}/content", params={"path": "empty"}) as response:
-        assert (response.status, await response.read()) == (200, b"")
-
-
 async def test_looking_at_files_outranks_no_run(stage: Stage) -> None:
     lease, path = await with_files(stage, {"a": b"x"})
     await stage.json("GET", path)
@@ -80,24 +70,6 @@ async def test_nothing_is_written_into_a_download_that_breaks(stage: Stage, erro
     assert set(sent.partition(b"\r\n\r\n")[2]) <= set(b"x")
 
 
-async def test_a_reader_that_leaves_is_no_error_of_ours(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    _, path = await with_files(stage, {"a": b"x" * 30_000_000})
-    reader, writer = await asyncio.open_connection("127.0.0.1", stage.http._base_url.port)
-    writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-    await reader.readexactly(1000)
-    writer.transport.abort()
-    await until(lambda: b"files/content" in stage.app[MONITORING].metrics.render_text(None))
-    assert caplog.records == []
-
-
-async def test_a_file_that_shrinks_breaks_the_download(stage: Stage) -> None:
-    _, path = await with_files(stage, {"a": b"x" * 5000})
-    stage.sandboxes.lies_by = 10
-    with pytest.raises(aiohttp.ClientPayloadError):
-        async with stage.http.get(f"{path}/content", params={"path": "a"}) as response:
-            await response.read()
-
-
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
@@ -117,13 +89,6 @@ async def test_a_bad_path_is_refused(stage: Stage, query: str, status: int, code
     assert answer["error"] == code
 
 
-async def test_a_thread_without_a_sandbox_has_no_files(stage: Stage) -> None:
-    for sandbox_id in (await stage.thread(), new_id()):
-        answer = await stage.json("GET", f"/api/sandboxes/{sandbox_id}/files", status=404)
-        assert answer["error"] == "sandbox_not_found"
-    assert stage.sandboxes.opened == []
-
-
 class LostSandboxes:
     name = "lost"
 
@@ -138,12 +103,6 @@ async def test_a_sandbox_that_cannot_be_had_is_told(tmp_path: Path) -> None:
             "error": "sandbox_unavailable",
             "message": "No sandbox can be had now.",
         }
-
-
-async def test_without_sandbox_tools_there_are_no_files(tmp_path: Path) -> None:
-    async with staged(tmp_path, sandboxes=None) as stage:
-        _, path = await with_files(stage, {})
-        await stage.json("GET", path, status=404)
 
 
 async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.core.tools.browser.test_hostile import CHROMIUMS
 from tests.support.page_browser import IN_SHARED_BROWSER, PHONE
 from tests.support.page_browser import shared_browser as shared_browser
-from tests.support.sandboxes import local_jails, run
-from tests.support.takeover_stage import LONG_PAGE, Helper, helper, waiting
+from tests.support.sandboxes import local_jails
+from tests.support.takeover_stage import Helper, helper, waiting
 
 pytestmark = list(IN_SHARED_BROWSER)
 
@@ -38,8 +37,6 @@ PAGE = """<meta charset=utf-8><meta name=viewport content="width=device-width"><
   addEventListener('resize', () => { size.textContent = 'Size ' + innerWidth; });
   if (location.search) document.title = 'Second';
 </script>"""
-BUSY = """<title>Busy</title><a href="http://localhost:9" target="_blank" style="font-size: 90px"
-  onclick="setTimeout(() => { for (const end = Date.now() + 1500; Date.now() < end;); })">Open</a>"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -216,54 +213,8 @@ async def test_a_reload_goes_on_and_nobody_else_may(jails: LocalSandboxProvider,
         await expect(person.page.locator("main")).to_contain_text("was handed back already")
 
 
-async def test_a_crash_of_the_browser_is_told_to_the_person(jails: LocalSandboxProvider, tmp_path: Path) -> None:
-    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
-        await person.begin()
-        found = await run(scene.sandbox, CHROMIUMS)
-        await run(scene.sandbox, f"kill -9 {' '.join(found.output.split())}")
-        await expect(person.page.locator("#news")).to_contain_text("The browser crashed")
-        await person.page.get_by_label("Address").fill("/workspace/page.html")
-        await person.page.keyboard.press("Enter")
-        await person.sees("Begin")
-
-
 async def test_what_pages_call_themselves_is_text(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     page = "<title>&lt;img src=x onerror=alert(1)&gt;</title><p>x"
     async with waiting(tmp_path, jails, page) as scene, helper(scene.link) as person:
         await person.begin()
         await person.sees("<img src=x onerror=alert(1)>")
-
-
-async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_shown(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
-    async with waiting(tmp_path, jails, BUSY) as scene, helper(scene.link) as person:
-        await person.begin()
-        await person.click(100, 60)
-        await expect(person.page.get_by_role("tab")).to_have_count(2)
-
-
-KEYS = 600
-
-
-async def test_no_key_is_lost_while_somebody_types_fast(jails: LocalSandboxProvider, tmp_path: Path) -> None:
-    async with waiting(tmp_path, jails, LONG_PAGE) as scene, helper(scene.link) as person:
-        await person.begin()
-        await person.click(60, 60)
-        await type_fast(person)
-        await person.sees(str(KEYS))
-
-
-async def type_fast(person: Helper) -> None:
-    """Enters characters faster than the agent's browser takes them."""
-    await person.page.evaluate(
-        """(count) => { const field = document.getElementById('keys');
-          field.focus();
-          for (let n = 0; n < count; n += 1) field.dispatchEvent(
-            new ClipboardEvent('paste', { clipboardData: (() => {
-              const data = new DataTransfer();
-              data.setData('text/plain', 'x');
-              return data;
-            })() })); }""",
-        KEYS,
-    )

@@ -45,33 +45,6 @@ def spooled(folder: Path) -> list[Path]:
     return sorted((folder / "uploads").glob("*"))
 
 
-async def test_a_message_starts_a_run_and_the_next_one_joins_it(stage: Stage) -> None:
-    thread_id = await stage.thread()
-    run_id = await stage.send(thread_id, "count the lines")
-    assert await stage.send(thread_id, "and the words") == run_id
-    shown = await stage.json("GET", f"/api/thread/{thread_id}")
-    assert (shown["state"], shown["active_run_id"], shown["sandbox_id"]) == ("running", run_id, None)
-    message = stage.received[0]
-    assert isinstance(message, IncomingMessage)
-    assert (message.text, message.is_addressed) == ("count the lines", True)
-    assert message.address.platform == "api"
-
-
-async def test_a_message_has_an_author(stage: Stage) -> None:
-    path = f"/api/thread/{await stage.thread()}/messages"
-    await stage.json("POST", path, json={"text": "a", "author": "Kim\n Lee"}, status=202)
-    await stage.json("POST", path, json={"text": "b"}, status=202)
-    authors = [one.person for one in stage.received if isinstance(one, IncomingMessage)]
-    assert [(one.person_id, one.name) for one in authors] == [("api", "Kim Lee"), ("api", "HTTP API")]
-    await stage.json("POST", path, json={"text": "c", "author": "x" * 101}, status=413)
-
-
-async def test_a_thread_keeps_its_title(stage: Stage) -> None:
-    answer = await stage.json("POST", "/api/thread", json={"title": "Sales"}, status=201)
-    shown = await stage.json("GET", f"/api/thread/{answer['thread_id']}")
-    assert shown["title"] == "Sales"
-
-
 async def test_the_same_key_starts_one_run(stage: Stage, tmp_path: Path) -> None:
     thread_id = await stage.thread()
     path = f"/api/thread/{thread_id}/messages"
@@ -206,15 +179,6 @@ async def test_a_bad_body_is_refused_in_words(
     assert answer["error"] == code
     assert answer["message"].endswith(".")
     assert stage.received == []
-
-
-async def test_the_messages_come_in_pages(stage: Stage) -> None:
-    thread_id = await stage.thread()
-    path = f"/api/thread/{thread_id}/messages"
-    assert await stage.json("GET", path) == {"messages": []}
-    for query in ("after=x", "limit=9999", "after=-1"):
-        answer = await stage.json("GET", f"{path}?{query}", status=400)
-        assert answer["error"] == "bad_request"
 
 
 async def test_a_message_has_the_streams_shape_and_its_sequence(stage: Stage) -> None:
@@ -383,12 +347,6 @@ async def test_what_a_chat_does_not_take_begins_nothing(
         assert (answer["error"], stage.received) == (code, [])
 
 
-@pytest.mark.parametrize(("value", "status"), [("nonsense", 400), ("%00", 400), (None, 404)])
-async def test_an_unknown_thread_is_refused(stage: Stage, value: Any, status: int) -> None:
-    answer = await stage.json("GET", f"/api/thread/{value or new_id()}", status=status)
-    assert answer["error"] in {"bad_id", "thread_not_found"}
-
-
 async def test_a_bug_is_told_without_its_details(tmp_path: Path) -> None:
     async def broken(_: object) -> Any:
         raise RuntimeError("secret /host/path")
@@ -423,19 +381,6 @@ async def listed(stage: Stage, path: str, key: str, **query: Any) -> list[list[d
         if page["next_cursor"] is None:
             return pages
         query["cursor"] = page["next_cursor"]
-
-
-async def test_threads_are_listed_with_the_most_recently_active_first(stage: Stage) -> None:
-    first, chat, third = await stage.thread(), await stage.foreign_thread(), await stage.thread()
-    run_id = await stage.send(first)
-    ((one, two, three),) = await listed(stage, "/api/threads", "threads")
-    assert [each["thread_id"] for each in (one, two, three)] == [first, third, chat]
-    assert (one["newest_run_id"], one["newest_run_status"], one["state"]) == (run_id, "queued", "running")
-    place = {"platform": "slack", "workspace_id": "T", "channel_id": "C", "thread_key": "1.2"}
-    assert place.items() <= three.items()
-    assert (three["newest_run_id"], three["title"], three["agent_id"]) == (None, "", None)
-    shown = await stage.json("GET", f"/api/thread/{first}")
-    assert {key: shown[key] for key in one if key in shown} == {key: one[key] for key in one if key in shown}
 
 
 @pytest.mark.parametrize(
