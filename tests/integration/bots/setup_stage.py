@@ -49,25 +49,6 @@ class SetupStage:
         return text.replace(str(self.folder), "FOLDER")
 
 
-_ASK_AND_COUNT = """
-from bots.setup.dialog import Terminal
-ended = 0
-for _ in range({count}):
-    try:
-        Terminal().ask("Go on", is_secret={is_secret})
-    except EOFError:
-        ended += 1
-print("ended", ended)
-"""
-
-
-async def interrupted_questions(count: int, *, is_secret: bool) -> int:
-    """Asks questions in a terminal, types Ctrl-C the moment each is shown, and returns how many that ended."""
-    program = _ASK_AND_COUNT.format(count=count, is_secret=is_secret)
-    shown, _ = await play_in_terminal(("-c", program), [("Go on: ", "^C")] * count)
-    return int(shown.rpartition("ended ")[2])
-
-
 @asynccontextmanager
 async def setup_stage(folder: Path) -> AsyncGenerator[SetupStage, None]:
     """Context manager: the services run inside the block."""

@@ -147,14 +147,10 @@ async def test_always_allows_no_other_draft(office: ReceiverStage) -> None:
     ("changes", "problem"),
     [
         ({"agent_id": "../etc"}, "its name: an agent's name has at most 40 small letters"),
-        ({"name": ""}, "name: it may not be empty"),
-        ({"name": "A\nB"}, "name, description: each must be one line"),
         ({"description": "x\u202ey"}, "name, description: each must be one line"),
-        ({"model": "rm -rf /"}, "model: a model is written as provider/name"),
         ({"model": "openai/gpt-5"}, "OPENAI_API_KEY"),
         ({"tools": ["root_shell"]}, "tools.enabled: there is no tool named 'root_shell'"),
         ({"prompt": "x" * (PROMPT_CHARACTERS_MAX + 1)}, "prompt: String should have at most"),
-        ({"tools": ["ask"] * 101}, "tools: List should have at most 100 items"),
         ({"tools": ["root_shell"], "save": True}, "there is no tool named 'root_shell'"),
     ],
 )

@@ -34,17 +34,6 @@ async def use(deps: CommandDeps, name: str = "", address: Address = HERE) -> Out
     return await answer_command(called, deps)
 
 
-async def test_without_a_name_it_tells_who_there_is_and_who_works_here(world: World) -> None:
-    deps = deps_of(world, CHANNEL_AGENTS=f"{HERE.channel_id}=coding, C9=research")
-    told = (await use(deps)).notice
-    assert "- `coding` (works here): Writes, changes and repairs programs" in told
-    assert "- `threadhand`: Does whatever is asked" in told
-    assert told.count("(works here)") == 1
-    chosen = await use(deps, "`Research`")
-    assert chosen == Outcome(notice="`research` works in this conversation from the next request on.", is_private=False)
-    assert "- `research` (works here): " in (await use(deps)).notice
-
-
 @pytest.mark.parametrize(
     ("said", "agent_id", "rest"),
     [

@@ -103,19 +103,6 @@ async def test_an_answer_is_shown_in_whole_words_while_the_model_thinks_and_writ
     assert all(one.endswith(" ") for one in growing.appends if one)
 
 
-async def test_a_stream_that_waits_out_a_rate_limit_does_not_hold_up_a_close(
-    stage: Stage, growing: GrowingSurface
-) -> None:
-    limited = Failure("finish", SurfaceRateLimited("slowly", retry_after_seconds=300))
-    growing.failures.append(limited)
-    stage.world.model.turns = [[TextDelta(text=FIRST), *calls(("echo", '{"text": "a"}'))], text(SECOND)]
-    _, running = await stage.start_followed()
-    await running
-    await until(lambda: not growing.failures)
-    async with asyncio.timeout(30):
-        await stage.delivery.close()
-
-
 @pytest.mark.parametrize("operation", ["start", "append", "finish"])
 @pytest.mark.parametrize(
     "error",
@@ -141,3 +128,14 @@ async def test_the_answer_is_there_once_if_the_stream_fails(
     await stage.shown()
     assert not growing.failures
     assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
+
+
+async def test_text_before_a_tool_call_stays_whole_and_the_answer_follows(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    gate = asyncio.Event()
+    call = calls(("echo", '{"text": "a"}'))
+    first = [TextDelta(text=FIRST), gate, TextDelta(text="To the end"), *call]
+    await played(stage, growing, first, text(SECOND), gate=gate)
+    assert list(growing.written.values()) == [f"{FIRST}To the end"]
+    assert answers(growing) == [SECOND.strip()]

@@ -29,13 +29,6 @@ def command(folder: Path, *arguments: str, **settings: str) -> subprocess.Comple
     )
 
 
-def test_help_names_every_command(tmp_path: Path) -> None:
-    result = command(tmp_path, "--help")
-    assert result.returncode == 0
-    for name in ("up", "worker", "demo", "chat", "mcp", "migrate", "slack", "setup", "doctor", "--version"):
-        assert f"  {name} " in result.stdout
-
-
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     heavy = "{'discord','slack_bolt','aiohttp','litellm','pydantic','sqlalchemy','asyncio'}"
     program = (
@@ -62,18 +55,6 @@ def test_an_unknown_setting_is_one_line_and_exit_code_two(tmp_path: Path, name: 
     assert result.stdout == ""
 
 
-def test_malformed_failpoints_are_refused(tmp_path: Path) -> None:
-    result = command(tmp_path, "up", THREADHAND_FAILPOINTS="slack.post.before:explode")
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "THREADHAND_FAILPOINTS is malformed" in result.stderr
-
-
-def test_setup_needs_a_terminal(tmp_path: Path) -> None:
-    result = command(tmp_path, "setup")
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "run it in a terminal" in result.stderr
-
-
 def test_the_slack_manifest_is_printed_for_either_mode(tmp_path: Path) -> None:
     assert "socket_mode_enabled: true" in command(tmp_path, "slack", "manifest").stdout
     http = command(tmp_path, "slack", "manifest", "--public-url", "https://agent.example")
@@ -84,21 +65,6 @@ def test_the_slack_manifest_is_printed_for_either_mode(tmp_path: Path) -> None:
     assert "- team_access_revoked" in whole.stdout
     refused = command(tmp_path, "slack", "manifest", "--public-url", "http://agent.example")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-
-
-def test_commands_that_find_nothing_to_do_say_so(tmp_path: Path) -> None:
-    migrated = command(tmp_path, "migrate")
-    assert (migrated.returncode, migrated.stdout) == (0, "The database has this version's tables.\n")
-    audit = command(tmp_path, "audit")
-    assert audit.stdout == "The audit log is empty: the agent has not been used yet.\n"
-
-
-def test_the_doctor_names_remedies_and_fails(tmp_path: Path) -> None:
-    result = command(tmp_path, "doctor", THREADHAND_SANDBOX="none", THREADHAND_HTTP_PORT="0")
-    assert result.returncode == 1
-    assert "fail  model     is not chosen, so runs cannot start. Set THREADHAND_MODEL in .env." in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("`threadhand setup` asks for ")
-    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -15,7 +15,7 @@ from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.delivery.run_delivery import LONG_POST_QUEUE
 from core.domain.actions import IncomingMessage
 from core.domain.approval import APPROVE_ONCE
-from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Accept, Address, Attention, Receipt
 from core.failpoints import Failpoint
 from core.run.execute import execute
@@ -205,13 +205,6 @@ async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: 
     assert stage.surface.reactions[-1][1] == "failed"
 
 
-async def test_a_place_that_is_refused_too_is_followed_by_the_next(stage: Stage) -> None:
-    stage.surface.closed |= {stage.world.address, ELSEWHERE[0]}
-    stage.world.model.turns = [text("The answer.")]
-    await stage.run()
-    assert [one.address for one in stage.surface.posted] == [ELSEWHERE[1]]
-
-
 async def test_a_status_that_may_no_longer_be_edited_is_followed_by_its_end(stage: Stage) -> None:
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
     _run_id, running = await stage.begin()
@@ -305,20 +298,6 @@ async def test_a_card_that_the_platform_never_takes_ends_its_run_and_is_told(
     assert [run.status for run in await stage.world.runs(run_id)] == ["stopped"]
 
 
-async def test_a_bug_in_the_view_is_logged_once_and_the_run_shown_again(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object) -> ChatState:
-        monkeypatch.undo()
-        raise KeyError("a bug")
-
-    monkeypatch.setattr(run_delivery, "add_event", fail)
-    stage.world.model.turns = [text("done")]
-    await stage.run()
-    assert [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)] == ["done"]
-    assert len([record for record in caplog.records if record.exc_info]) == 1
-
-
 async def test_a_status_gives_way_to_answers(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.use_status_after(60)
     limiter = RateLimiter(MemoryRateBudget())
@@ -337,3 +316,41 @@ async def test_a_status_gives_way_to_answers(stage: Stage, monkeypatch: pytest.M
     assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
     assert statuses(stage) == []
     assert stage.surface.reactions[-1][1] == "done"
+
+
+async def test_a_place_that_is_refused_too_is_followed_by_the_next(stage: Stage) -> None:
+    stage.surface.closed |= {stage.world.address, ELSEWHERE[0]}
+    stage.world.model.turns = [text("The answer.")]
+    await stage.run()
+    assert [one.address for one in stage.surface.posted] == [ELSEWHERE[1]]
+
+
+async def test_a_bug_in_the_view_is_logged_once_and_the_run_shown_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> ChatState:
+        monkeypatch.undo()
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(run_delivery, "add_event", fail)
+    stage.world.model.turns = [text("done")]
+    await stage.run()
+    assert [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)] == ["done"]
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage) -> None:
+    guarded(stage).world.model.turns = [
+        calls(("wait", '{"text": "x"}')),
+        calls(("echo", '{"text": "a"}')),
+        text("Said."),
+    ]
+    _run_id, running = await stage.begin()
+    await until(lambda: bool(stage.of(RunStatus)))
+    stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
+    stage.world.bench.gate("x").set()
+    await running
+    await until(lambda: bool(stage.of(AskPrompt)))
+    assert stage.surface.failures == []
+    await stage.run(APPROVE_ONCE)
+    assert len(stage.of(AskPrompt)) == 1

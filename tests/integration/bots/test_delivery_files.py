@@ -3,14 +3,11 @@
 import csv
 import io
 import json
-from typing import Any
 
 import pytest
 
-from bots.delivery import poster, run_delivery
-from bots.delivery.content import AnswerPart, Content, Notice
-from core.domain.errors import SurfaceRefused, SurfaceUnclear
-from core.domain.threads import Address
+from bots.delivery.content import AnswerPart, AskPrompt, Notice
+from core.domain.errors import SurfaceRefused
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure
 from tests.integration.bots.delivery_stage import Stage
@@ -36,30 +33,6 @@ async def test_a_long_answer_comes_in_parts_and_a_very_long_one_as_a_file(stage:
     assert len(beginning.markdown) <= stage.surface.answer_limit
 
 
-async def test_the_beginning_of_a_very_long_answer_is_posted_again_after_an_unclear_failure(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(poster, "PAUSES_SECONDS", (0.001,))
-    monkeypatch.setattr(poster, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(run_delivery, "RETRY_SECONDS", 0.001)
-    post, unclear = stage.surface.post, SurfaceUnclear("no answer")
-    failures = [Failure("find", unclear)] * poster.TRIES_MAX
-
-    async def fail_at_first(address: Address, content: Content, **named: Any) -> str:
-        if isinstance(content, AnswerPart) and failures:
-            stage.surface.failures += failures
-            failures.clear()
-            raise unclear
-        return await post(address, content, **named)
-
-    monkeypatch.setattr(stage.surface, "post", fail_at_first)
-    stage.world.model.turns = [text("\n\n".join(["word " * 150] * 5))]
-    await stage.run()
-    (beginning,) = [one.newest for one in stage.of(AnswerPart)]
-    assert isinstance(beginning, AnswerPart)
-    assert beginning.markdown.endswith("The whole answer is in the file `answer.md`._")
-
-
 def notices(stage: Stage) -> list[str]:
     return [one.newest.markdown for one in stage.of(Notice) if isinstance(one.newest, Notice)]
 
@@ -83,17 +56,6 @@ async def test_a_large_table_also_comes_as_a_csv_file(stage: Stage) -> None:
     stage.delivery.wake(run_id)
     await stage.shown()
     assert len([one for one in stage.surface.posted if one.file_name]) == 2
-
-
-async def test_a_large_table_is_posted_also_if_its_file_is_refused(stage: Stage) -> None:
-    stage.world.model.turns = [text(table(101))]
-    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="missing_scope")))
-    await stage.run()
-    assert len(stage.of(AnswerPart)) > 0
-    assert not any(one.file_name for one in stage.surface.posted)
-    assert notices(stage) == [
-        "The file `table-1.csv` could not be attached, because the app lacks the permission `files:write`."
-    ]
 
 
 async def test_a_file_that_is_not_there_is_said_so(stage: Stage) -> None:
@@ -135,20 +97,6 @@ async def test_a_refused_file_is_told_with_the_reason(stage: Stage, code: str, w
     assert words in notice.markdown
 
 
-async def test_a_file_that_is_too_large_is_told_with_its_size_and_the_limit(stage: Stage) -> None:
-    stage.links_to = ""
-    stage.surface.file_bytes_max = 3_000_000
-    run_id = await ended_with_files(stage, "a.txt", content=b"x" * 3_200_000)
-    stage.delivery.wake(run_id)
-    await stage.shown()
-    (notice,) = [one.newest for one in stage.of(Notice)]
-    assert isinstance(notice, Notice)
-    assert notice.markdown == (
-        "The file `a.txt` is too large to post here: it has 3.2 MB, and at most 3.0 MB are accepted. "
-        "Ask me to split or compress it."
-    )
-
-
 async def ended_with_files(stage: Stage, *names: str, content: bytes = b"x") -> str:
     """A run that has ended with an answer and these files. Nothing of it is posted yet."""
     stage.world.model.turns = [
@@ -173,13 +121,6 @@ async def test_files_that_do_not_fit_come_alone_and_what_is_wrong_is_said(stage:
     assert sorted(name for name, _ in stage.surface.all_files()) == sorted(names)
 
 
-async def test_options_are_listed_below_an_answer_in_a_file(stage: Stage) -> None:
-    asked = json.dumps({"text": "Which?", "options": [f"option {number}" for number in range(500)]})
-    stage.world.model.turns = [calls(("ask", asked), said="\n\n".join(["word " * 150] * 5))]
-    await stage.run()
-    assert [name for name, _ in stage.surface.all_files()] == ["answer.md", "options.txt"]
-
-
 async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: Stage) -> None:
     paragraphs = [f"Paragraph {n} " + "word " * 150 for n in range(6)]
     stage.world.model.turns = [text("\n\n".join(paragraphs))]
@@ -187,3 +128,13 @@ async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: S
     await stage.run()
     parts = [one.newest for one in stage.of(AnswerPart)]
     assert [one.markdown.split()[1] for one in parts if isinstance(one, AnswerPart)] == list("012345")
+
+
+async def test_options_whose_file_is_refused_are_told_before_the_question(stage: Stage) -> None:
+    options = [f"option {number}" for number in range(500)]
+    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
+    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="50013")))
+    await stage.run()
+    (told,), (question,) = notices(stage), stage.of(AskPrompt)
+    assert told.startswith("The file `options.txt` could not be attached, because I need the")
+    assert stage.surface.posted[-1] is question

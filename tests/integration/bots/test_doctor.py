@@ -43,35 +43,6 @@ async def test_a_working_configuration_has_no_failure(env_file: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
-async def test_the_services_outside_are_told_with_what_turns_them_on(env_file: Path) -> None:
-    told = (await found(env_file))["outside"]
-    assert (told.state, told.fact) == ("note", "searches the web without a key and reads pages by itself.")
-    assert "THREADHAND_RAPIDAPI_KEY (data providers)" in told.remedy
-    keys = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_MODEL")
-    more = ("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_ACCOUNT_ID")
-    full = (await found(env_file, **dict.fromkeys((*keys, *more), "secret0")))["outside"]
-    assert str(full) == "ok    outside   searches the web by Tavily and reads pages by Firecrawl."
-
-
-@pytest.mark.parametrize(
-    ("egress", "fact"),
-    [
-        ("on", "network (a proxy to public addresses only)"),
-        ("off", "network (none at all)"),
-        ("on,off", "THREADHAND_SANDBOX_EGRESS: on is not a host name"),
-    ],
-)
-async def test_the_jail_is_described_as_it_will_run(egress: str, fact: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="threadhand-test-") as folder:
-        Path(folder).chmod(0o711)
-        findings = await check_sandbox(
-            settings(SANDBOX="local", DATA_DIR=folder, SANDBOX_EGRESS=egress, SANDBOX_DISK_RESERVE_MEBIBYTES="777")
-        )
-    report = "\n".join(map(str, findings))
-    assert fact in report
-    assert ("777 MiB of disk" in report) is all(finding.state == "ok" for finding in findings)
-
-
 @pytest.mark.parametrize(
     ("public_url", "fact"),
     [("", "is not set."), ("http://127.0.0.1:1", "http://127.0.0.1:1 is an address of this machine only.")],
@@ -171,3 +142,18 @@ async def test_the_model_of_embeddings_is_tried_with_its_key(env_file: Path) -> 
     assert bad.fact.startswith("e5 makes no vectors: 401 ")
     assert "sk-secret-key" not in str(bad)
     assert "THREADHAND_EMBEDDING_MODEL" in gone.remedy
+
+
+@pytest.mark.parametrize(
+    ("egress", "fact"),
+    [("off", "network (none at all)"), ("on,off", "THREADHAND_SANDBOX_EGRESS: on is not a host name")],
+)
+async def test_the_jail_is_described_as_it_will_run(egress: str, fact: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="threadhand-test-") as folder:
+        Path(folder).chmod(0o711)
+        findings = await check_sandbox(
+            settings(SANDBOX="local", DATA_DIR=folder, SANDBOX_EGRESS=egress, SANDBOX_DISK_RESERVE_MEBIBYTES="777")
+        )
+    report = "\n".join(map(str, findings))
+    assert fact in report
+    assert ("777 MiB of disk" in report) is all(finding.state == "ok" for finding in findings)

@@ -19,13 +19,6 @@ async def found(folder: Path, **changes: str) -> list[Finding]:
     return [one for one in await run_checks(env_file) if one.subject == "functions"]
 
 
-async def test_a_function_that_is_deployed_is_found_and_not_called(tmp_path: Path) -> None:
-    async with deployed("execute_run") as stage:
-        (finding,) = await found(tmp_path)
-        assert str(finding) == f"ok    functions the app {APP} at Modal takes runs."
-        assert stage.modal.world.function_calls.made == []
-
-
 async def test_a_token_that_modal_refuses_is_told_and_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

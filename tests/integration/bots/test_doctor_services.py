@@ -196,23 +196,6 @@ async def test_allowed_slack_channels_are_looked_at(services: Services) -> None:
     assert f"the allowed channel #general is archived. Take {general.channel_id} out of" in line
 
 
-async def test_services_that_do_not_answer_are_untested_and_offline_leaves_them_out(services: Services) -> None:
-    gone = {
-        "SLACK_API_URL": "http://127.0.0.1:9",
-        "DISCORD_API_URL": "http://127.0.0.1:9",
-        "LLM_BASE_URL": "http://127.0.0.1:9",
-    }
-    findings = await services.findings(**gone)
-    failed = [one for one in findings if one.state == "fail"]
-    assert [(one.subject, one.is_untested) for one in failed] == [
-        ("slack", True), ("discord", True), ("model", True)
-    ]  # fmt: skip
-    assert "`threadhand doctor --offline`" in failed[0].remedy
-    offline = await services.findings(is_offline=True, **gone)
-    assert [one for one in offline if one.state == "fail"] == []
-    assert "note  services  are not tried (--offline)." in map(str, offline)
-
-
 @pytest.mark.parametrize(("call", "name"), [("GET /users/@me", "Discord"), ("auth.test", "Slack")])
 async def test_a_rate_limit_says_nothing_about_the_token_and_permissions(
     services: Services, call: str, name: str
@@ -245,25 +228,6 @@ async def test_keys_of_web_services_are_tried(services: Services) -> None:
     ]
     # no line praises a service whose key is refused
     assert lines[0].startswith("note  outside   can do more. For more set THREADHAND_RAPIDAPI_KEY")
-
-
-async def test_the_image_model_is_looked_up_and_data_keys_are_said_to_be_untried(services: Services) -> None:
-    image = {"IMAGE_API_URL": services.model.base_url, "IMAGE_API_KEY": services.model.key}
-    lines = await services.found("outside", RAPIDAPI_KEY="r", IMAGE_MODEL="openai/small", **image)
-    assert lines[1:] == [
-        "note  outside   the key of RapidAPI is not tried, because every call counts against its plan. Ask the agent"
-        " for data of a provider.",
-        "ok    outside   the image model openai/small is not tried, because pictures cost money; its provider lists"
-        " it.",
-    ]
-    line = await services.failed(IMAGE_MODEL="openai/nonsense", **image)
-    assert "openai/nonsense is not in its provider's list of models. Correct THREADHAND_IM" in line
-    line = await services.failed(IMAGE_MODEL="openai/small", **{**image, "IMAGE_API_KEY": "sk-bad"})
-    assert "the key of the image model openai/small is refused. Correct THREADHAND_IM" in line
-    assert "sk-bad" not in line
-    # the key of the language model's endpoint is sent nowhere else
-    lines = await services.found("outside", IMAGE_MODEL="other/small")
-    assert "other/small is not tried, because pictures cost money; its provider does not" in lines[1]
 
 
 async def test_the_public_address_is_fetched(services: Services) -> None:
@@ -306,3 +270,22 @@ async def test_a_program_that_has_started_is_told_what_will_fail(services: Servi
     assert "&permissions=" in lacking
     gone = {"DISCORD_API_URL": "http://127.0.0.1:9", "LLM_BASE_URL": "http://127.0.0.1:9"}
     assert await late(**gone) == ()
+
+
+async def test_the_image_model_is_looked_up_and_data_keys_are_said_to_be_untried(services: Services) -> None:
+    image = {"IMAGE_API_URL": services.model.base_url, "IMAGE_API_KEY": services.model.key}
+    lines = await services.found("outside", RAPIDAPI_KEY="r", IMAGE_MODEL="openai/small", **image)
+    assert lines[1:] == [
+        "note  outside   the key of RapidAPI is not tried, because every call counts against its plan. Ask the agent"
+        " for data of a provider.",
+        "ok    outside   the image model openai/small is not tried, because pictures cost money; its provider lists"
+        " it.",
+    ]
+    line = await services.failed(IMAGE_MODEL="openai/nonsense", **image)
+    assert "openai/nonsense is not in its provider's list of models. Correct THREADHAND_IM" in line
+    line = await services.failed(IMAGE_MODEL="openai/small", **{**image, "IMAGE_API_KEY": "sk-bad"})
+    assert "the key of the image model openai/small is refused. Correct THREADHAND_IM" in line
+    assert "sk-bad" not in line
+    # the key of the language model's endpoint is sent nowhere else
+    lines = await services.found("outside", IMAGE_MODEL="other/small")
+    assert "other/small is not tried, because pictures cost money; its provider does not" in lines[1]

@@ -69,13 +69,6 @@ async def test_what_a_server_says_with_its_secret_is_told_without(
     assert SECRET not in "".join(capfd.readouterr())
 
 
-async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> None:
-    (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_server.py", enabled_tools=["nothing_*"])})
-    assert finding.state == "note"
-    assert finding.fact.startswith("child answers, but none of its ")
-    assert "enabled_tools" in finding.remedy
-
-
 async def test_a_file_that_cannot_be_used_is_one_finding(tmp_path: Path) -> None:
     findings = await found(tmp_path, "servers: {one: {command: x, urll: y}}")
     failed = [one for one in findings if one.state == "fail"]

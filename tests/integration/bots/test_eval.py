@@ -75,17 +75,6 @@ async def test_results_are_written_and_compared(tmp_path: Path) -> None:
         compare_results(before, tmp_path / "no.json", None)
 
 
-async def test_what_cannot_be_played_is_said_at_once() -> None:
-    async def problem(**options: object) -> str:
-        with pytest.raises(ConfigurationError) as raised:
-            await run_eval(settings(), EvalOptions(**options), lambda _line: None)
-        return str(raised.value)
-
-    assert "Choose a model" in await problem(names=("greeting-needs-no-tools",))
-    assert "no scripted model silver" in await problem(model="scripted:silver")
-    assert "no task nothing" in await problem(model="scripted:golden", names=("nothing",))
-
-
 async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(tmp_path: Path) -> None:
     async with run_staged("slack", STORY) as stage:
         await stage.say("How many lines has this?", files=(SentFile(name="team.csv", content=b"a\nb\n"),))

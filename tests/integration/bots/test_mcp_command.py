@@ -226,21 +226,6 @@ async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(ses
     assert destroyed(sessions) == [own]
 
 
-async def test_what_cannot_be_deleted_now_is_deleted_later(
-    sessions: McpSessions, caplog: pytest.LogCaptureFixture
-) -> None:
-    name = new_worker_id()
-    thread_id = await left(sessions, name)
-    assert isinstance(sessions.sandboxes, Destroyed)
-    sessions.sandboxes.is_away = True
-    await sessions.delete_dead_sessions()
-    assert await is_there(sessions, thread_id)
-    assert "was not deleted: away" in caplog.text
-    sessions.sandboxes.is_away = False
-    await sessions.delete_dead_sessions()
-    assert not await is_there(sessions, thread_id)
-
-
 async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path) -> None:
     variables = {"DATA_DIR": str(tmp_path), "SANDBOX": "none", "HTTP_PORT": "0"}
     variables |= {"MODEL": "m", "LLM_BASE_URL": "http://127.0.0.1:1/v1"}

@@ -1,36 +1,17 @@
 """The figures: bounded labels, honest results, and what a platform answered call by call."""
 
-from collections.abc import AsyncGenerator
-
 import aiohttp
 import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.bootstrap.observability import InstrumentedModel, build_http_trace, platform_call_label
+from bots.bootstrap.observability import build_http_trace, platform_call_label
 from bots.observability.metrics import Metrics
 from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps
-from core.domain.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
+from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
-from core.observability import Backlog
-from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 from tests.support.web import serve_http
-
-REQUEST = ModelRequest(model="m", messages=())
-
-
-class Model:
-    """Says one word, then ends or breaks off."""
-
-    def __init__(self, *, breaks: bool = False) -> None:
-        self._breaks = breaks
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        yield TextDelta(text="hello")
-        if self._breaks:
-            raise ModelUnavailable("away")
-        yield ModelFinished(finish_reason="stop")
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -49,22 +30,6 @@ async def test_names_from_outside_make_no_series_of_their_own() -> None:
     assert sample(metrics, "tokens_total", model="other", kind="input") == 3
     metrics.count_response("BREW", "none", 404)
     assert sample(metrics, "http_requests_total", method="other", route="none", status="404") == 1
-
-
-async def test_a_model_call_ends_well_or_by_the_kind_of_its_error() -> None:
-    metrics = Metrics(models=["m"])
-    deltas = [delta async for delta in InstrumentedModel(Model(), metrics).stream(REQUEST)]
-    assert [type(delta) for delta in deltas] == [TextDelta, ModelFinished]
-    with pytest.raises(ModelUnavailable):
-        async for _ in InstrumentedModel(Model(breaks=True), metrics).stream(REQUEST):
-            pass
-    left = InstrumentedModel(Model(), metrics).stream(REQUEST)
-    await anext(left)
-    await left.aclose()
-    for result in ("ok", "ModelUnavailable", "left"):
-        assert sample(metrics, "model_seconds_count", model="m", result=result) == 1, result
-    assert sample(metrics, "model_first_token_seconds_count", model="m") == 3
-    assert sample(metrics, "under_way", step="model") == 0
 
 
 @pytest.mark.parametrize(
@@ -105,72 +70,6 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
     for status in ("429", "200", "0"):
         labels = {"platform": "slack", "method": "chat.update", "status": status}
         assert sample(metrics, "platform_answers_total", **labels) == 1, status
-
-
-class Backlogs:
-    """A database that holds work, or is away."""
-
-    def __init__(self, held: Backlog | None) -> None:
-        self._held = held
-
-    async def backlog(self) -> Backlog:
-        if self._held is None:
-            raise StorageUnavailable("away")
-        return self._held
-
-
-async def fine() -> str:
-    return ""
-
-
-async def lame() -> str:
-    return "It takes up no runs."
-
-
-HELD = Backlog(
-    runs={"queued": 3, "running": 1, "waiting": 0},
-    oldest_queued_seconds=7.5,
-    processes_alive=2,
-    oldest_heartbeat_seconds=0.5,
-    open_deliveries=1,
-)
-
-
-@pytest.mark.parametrize(
-    ("held", "lines"),
-    [
-        (
-            HELD,
-            [
-                'threadhand_runs{status="queued"} 3.0',
-                "threadhand_oldest_queued_seconds 7.5",
-                "threadhand_database_up 1.0",
-            ],
-        ),
-        (None, ['threadhand_runs{status="queued"} NaN', "threadhand_database_up 0.0"]),
-    ],
-)
-async def test_a_worker_answers_for_itself(held: Backlog | None, lines: list[str]) -> None:
-    watch = MonitoringDeps(backlogs=Backlogs(held), checks={"database": fine, "worker": lame})
-    app = monitoring_app(watch, "")
-    async with (
-        serve_app(app, host="127.0.0.1", port=0) as port,
-        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
-    ):
-        async with http.get("/metrics") as response:
-            text = await response.text()
-        assert set(lines) <= set(text.splitlines())
-        async with http.get("/readyz") as response:
-            assert response.status == 503
-            assert await response.json() == {
-                "error": "not_ready",
-                "message": "Not ready: worker.",
-                "parts": {"database": "ready", "worker": "It takes up no runs."},
-            }
-        async with http.get("/healthz") as response:
-            assert response.status == 200
-        async with http.get("/api/thread/x") as response:
-            assert response.status == 404
 
 
 async def test_a_workers_figures_need_the_token_and_its_address_too() -> None:

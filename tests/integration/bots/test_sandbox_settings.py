@@ -34,30 +34,6 @@ def settings(folder: Path, **named: str) -> Settings:
     return load_settings({f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}, None)
 
 
-@pytest.mark.parametrize(
-    ("egress", "said"),
-    [("*", "can reach the internet"), ("example.net", "example.net alone"), ("off", "no way to the internet")],
-)
-async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> None:
-    async with modal_stage() as stage:
-        found = await build_sandboxes(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
-        assert isinstance(found.provider, ModalSandboxProvider)
-        stage.workers.append(found.provider)
-        assert said in told_of(found)
-    assert f"Your sandbox has {', '.join(PROGRAMS)}." in told_of(found)
-    assert f"Its Python has {', '.join(PACKAGES)}." in told_of(found)
-
-
-async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path: Path) -> None:
-    async with modal_stage() as stage:
-        stage.modal.world.credentials = ("ak-other", "as-other")
-        found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
-        assert isinstance(found.provider, ModalSandboxProvider)
-        stage.workers.append(found.provider)
-        (lack,) = found.warnings
-        assert "MODAL_TOKEN_ID" in lack
-
-
 def test_the_settings_make_the_plan(tmp_path: Path) -> None:
     plan = build_modal_plan(
         settings(
@@ -169,3 +145,14 @@ async def test_the_doctor_asks_modal(tmp_path: Path, is_right: bool, state: str)
         findings: dict[str, Finding] = {one.subject: one for one in await run_checks(env_file)}
     assert findings["sandbox"].state == state
     assert stage.living == []
+
+
+@pytest.mark.parametrize(("egress", "said"), [("*", "can reach the internet"), ("example.net", "example.net alone")])
+async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> None:
+    async with modal_stage() as stage:
+        found = await build_sandboxes(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
+        assert isinstance(found.provider, ModalSandboxProvider)
+        stage.workers.append(found.provider)
+        assert said in told_of(found)
+    assert f"Your sandbox has {', '.join(PROGRAMS)}." in told_of(found)
+    assert f"Its Python has {', '.join(PACKAGES)}." in told_of(found)

@@ -1,5 +1,6 @@
 """Schedules and hooks as people change them in words and with buttons, and operators on the command line."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError
 from core.domain.schedules import DEFAULT_LIMITS, Schedule, ScheduleState, build_commands, parse_when
 from core.domain.threads import Person
+from storage.sql.database import opened_database
 from storage.sql.stores.schedules import SqlSchedules
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command
 from tests.integration.bots.receiver_stage import stage as stage
@@ -110,6 +112,11 @@ async def test_operators_make_list_try_and_remove_hooks(tmp_path: Path) -> None:
     assert await hooks.list_hooks(settings) == hooks.NONE
     made = await hooks.add_hook(settings, "Incidents", "slack/T1/C1", "U1", "Find out why.")
     assert "https://bot.example.com/hooks/incidents" in made
+    (secret,) = re.findall(r"Secret: (\S+)", made)
+    async with opened_database(settings.storage_url) as database:
+        hook = require(await SqlSchedules(database).find("incidents"))
+    assert (hook.timing.rule, secret in repr(hook)) == (f"ON:HOOK {secret}", False)
+    assert not (tmp_path / "link.secret").exists()  # deleting it revokes links and nothing else
     with pytest.raises(ConfigurationError, match="of that name already"):
         await hooks.add_hook(settings, "incidents", "slack/T1/C1", "U1", "Find out why.")
     assert "incidents Find out why." in (await hooks.list_hooks(settings)).replace("`", "")

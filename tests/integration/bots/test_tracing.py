@@ -1,10 +1,6 @@
 """Traces: spans below each other, with ids and words of ours alone; a clear sentence where the extra is missing."""
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -15,23 +11,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from bots.observability.metrics import Metrics
-from bots.observability.tracing import NO_EXTRA, RunTracing, open_tracing
-from bots.settings import load_settings
+from bots.observability.tracing import RunTracing, open_tracing
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
-from tests.paths import REPOSITORY
 from tests.support.web import serve_http
-
-WITHOUT = """
-import asyncio, sys
-sys.modules["opentelemetry.sdk"] = None
-from bots.observability.tracing import open_tracing
-from core.observability import NO_METRICS
-async def main():
-    async with open_tracing("http://127.0.0.1:1", NO_METRICS):
-        pass
-asyncio.run(main())
-"""
 
 
 @pytest.fixture
@@ -119,18 +102,3 @@ async def test_spans_reach_a_collector_before_the_program_ends(
         with figures.time_step("run", run_id="r-1"):
             pass
     assert names == ["invoke_agent threadhand"]
-
-
-def test_without_the_extra_the_remedy_is_told() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, cwd=REPOSITORY)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"core.domain.errors.ConfigurationError: {NO_EXTRA}"
-
-
-def test_the_endpoint_of_traces_is_read_under_both_names(tmp_path: Path) -> None:
-    plain = {"THREADHAND_DATA_DIR": os.fspath(tmp_path)}
-    assert load_settings(plain, None).otel_endpoint == ""
-    named = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
-    assert load_settings(named, None).otel_endpoint == "http://collector:4318"
-    ours = {**named, "THREADHAND_OTEL_ENDPOINT": "http://other:4318"}
-    assert load_settings(ours, None).otel_endpoint == "http://other:4318"

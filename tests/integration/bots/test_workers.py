@@ -1,8 +1,5 @@
 """Workers that are dead for certain are told from those that live, by the locks that the kernel keeps."""
 
-import asyncio
-import fcntl
-import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -10,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.run.worker_liveness import new_worker_id, register_worker
-from core.tasks import spawn
 from tests.paths import REPOSITORY
 from tests.unit.core.run.test_worker_liveness import RecordedClaims
 
@@ -65,20 +61,3 @@ async def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
             assert {one.name for one in tmp_path.iterdir()} == {alive, me}
         assert claims.removed == [me]
         assert [one.name for one in tmp_path.iterdir()] == [alive]
-
-
-async def test_a_lock_that_another_process_holds_does_not_stop_the_event_loop(tmp_path: Path) -> None:
-    """As while another process, which has found the file not locked yet, removes its worker."""
-    me = new_worker_id()
-    other = os.open(tmp_path / me, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(other, fcntl.LOCK_EX)
-
-    async def register() -> None:
-        async with register_worker(tmp_path, me, RecordedClaims()):
-            pass
-
-    registering = spawn(register(), name="worker")
-    await asyncio.sleep(0.1)  # would never end
-    assert not registering.done()
-    os.close(other)
-    await registering

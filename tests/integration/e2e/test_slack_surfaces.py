@@ -4,11 +4,9 @@ from pathlib import Path
 
 from bots.demo.thread_reader import text_of
 from bots.slack.install.manifest import COMMAND
-from core.domain.approval import APPROVE_ONCE
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import PERSON, Stage, staged
 from tests.integration.e2e.staging import run_staged
-from tests.integration.e2e.test_approvals import answered, asking
 from tests.integration.e2e.test_bad_input import HELLO
 
 
@@ -37,11 +35,6 @@ async def test_a_shortcut_and_a_command_begin_runs_that_are_answered_in_their_th
         assert stage.runs() == ["completed", "completed"]
 
 
-def home_of(stage: Stage, person: str) -> str:
-    """The text of a person's Home tab."""
-    return "\n".join(str(one.elements) for one in stage.view().homes if one.person == person)
-
-
 def greetings(stage: Stage, channel_id: str) -> list[str]:
     return [
         text_of(message)
@@ -50,23 +43,6 @@ def greetings(stage: Stage, channel_id: str) -> list[str]:
         for message in channel.messages
         if message.is_bot and "Hello!" in text_of(message)
     ]
-
-
-async def test_the_home_shows_a_person_their_own_runs_while_they_go_on() -> None:
-    async with asking("slack") as stage:
-        slack = slack_of(stage)
-        await slack.open_app(PERSON, tab="home")
-        await slack.open_app("bob", tab="home")
-        await stage.until(lambda: "Waiting for an approval" in home_of(stage, PERSON), "it waits")
-        assert "“" in home_of(stage, PERSON)  # the request's first words
-        await stage.until(lambda: "None yet" in home_of(stage, "bob"), "bob has no runs")
-        assert "US dollars" in home_of(stage, "bob")
-        assert "threadhand doctor" not in home_of(stage, "bob")
-        await stage.press(APPROVE_ONCE)
-        await answered(stage)
-        await stage.until(lambda: "Done" in home_of(stage, PERSON), "the page follows the run")
-        assert "Waiting for" not in home_of(stage, PERSON)
-        assert "None yet" in home_of(stage, "bob")
 
 
 async def test_a_new_person_and_a_new_channel_are_greeted_once() -> None:

@@ -1,7 +1,6 @@
 """What a request refers to comes with it: files above it, alerts, what it replies to, linked messages."""
 
 import asyncio
-import json
 
 from core.domain.json import JsonObject
 from simulator.discord import DiscordSimulator
@@ -111,19 +110,3 @@ async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) ->
         assert "messages that links in the request lead to" in told(stage)
         assert '"text": "the numbers"' in told(stage)
         assert stage.runs() == ["completed"] * 4
-
-
-@BOTH
-async def test_a_file_that_is_not_meant_is_fetched_on_demand(platform: PlatformName) -> None:
-    async with run_staged(platform, SCENARIO) as stage:
-        table = await stage.platform.say("bob", stage.channel_id, "the numbers", files=[TABLE])
-        call = stage.script._scenario.conversations[-1].steps[0].calls[0]
-        call.arguments["file"] = f"{table}/1"
-        await thread_from(stage, table)
-        await mention(stage, "say hello")
-        await stage.settled(1)
-        requests = [json.dumps(one["messages"]) for one in stage.script.requests]
-        assert "uploads/table.csv" not in requests[0]
-        assert "read_chat fetches a file by its id" in requests[0]
-        assert "[Attached file: /workspace/uploads/table.csv" in requests[-1]
-        assert stage.workspace_file("uploads/table.csv") == TABLE.content.decode()

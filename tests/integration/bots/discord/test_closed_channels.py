@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bots.delivery.content import Notice
-from bots.discord.permissions import MISSING_WRITE_PERMISSION, NO_THREADS_HERE, THREAD_LOCKED
+from bots.discord.address import DIRECT
+from bots.discord.permissions import MISSING_WRITE_PERMISSION, NO_THREADS_HERE
 from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from simulator.discord.gateway.events import tell_channel
 from simulator.discord.rules.permissions import MANAGE_THREADS, SEND, SEND_IN_THREADS
-from simulator.discord.world import FORUM, STAGE, VOICE, Channel
+from simulator.discord.world import FORUM, PRIVATE_THREAD, THREAD, VOICE, Channel
 from tests.support.narrow import require_type
 
 
@@ -92,16 +93,6 @@ async def stays_closed(world, app, address: Address, status: str, *, is_archived
     assert len(world.thread.messages) == before
 
 
-async def test_a_request_in_a_locked_thread_is_refused_in_its_channel(world) -> None:
-    thread_id = (await world.begin()).thread_key
-    world.discord.lock_thread(thread_id)
-    await world.received(2)
-    message = await world.say("@threadhand go on", thread_id=thread_id, is_moderator=True)
-    await world.until(lambda: shown(world.general.messages))
-    assert shown(world.general.messages) == [f"@alice <#{thread_id}>: {THREAD_LOCKED}"]
-    assert (signs(world, message), len(world.program.received)) == (["❌"], 2)
-
-
 async def test_a_deleted_thread_stops_its_run_and_no_other_is_opened(world, connect) -> None:
     address = await world.begin()
     world.discord.delete_channel(address.thread_key)
@@ -114,9 +105,8 @@ async def test_a_deleted_thread_stops_its_run_and_no_other_is_opened(world, conn
     assert world.general.threads == ()
 
 
-@pytest.mark.parametrize("kind", [VOICE, STAGE])
-async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(world, kind: int) -> None:
-    voice = world.discord.add_channel("meeting", kind)
+async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(world) -> None:
+    voice = world.discord.add_channel("meeting", VOICE)
     await world.until(lambda: world.app.client.get_channel(int(voice.channel_id)))
     await world.discord.say("alice", voice.channel_id, "@threadhand hello")
     await world.until(lambda: any(shown(one.messages) == [NO_THREADS_HERE] for one in world.discord.view().channels))
@@ -212,3 +202,19 @@ async def test_a_forum_post_keeps_its_tags_if_the_state_cannot_be_one(world, why
     assert tags_of(world, post) == list(mine)
     changes = [call for call in world.discord.calls if call.method == "PATCH"]
     assert len(changes) == (why == "refused")
+
+
+@pytest.mark.parametrize("parent", [FORUM, None])
+async def test_a_forum_post_and_a_private_thread_work(world, parent: int | None) -> None:
+    channel_id = "4001" if parent is None else world.discord.add_channel("ideas", FORUM).channel_id
+    kind = PRIVATE_THREAD if parent is None else THREAD
+    thread_id = await world.discord.open_thread("alice", channel_id, "an idea", kind)
+    await world.until(lambda: world.app.client.guilds[0].get_thread(int(thread_id)))
+    await world.discord.say("alice", channel_id, "@threadhand hello", thread_id=thread_id)
+    request = require_type(await world.received(), IncomingMessage)
+    assert request.address.thread_key == thread_id != DIRECT
+    # a private thread is a channel of its own, because not everybody in its channel can read it
+    assert request.address.channel_id == (f"{channel_id}/{thread_id}" if parent is None else channel_id)
+    await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
+    thread: Channel = world.discord.world.channels[thread_id]
+    assert [one.author.name for one in thread.messages.values()] == ["alice", "threadhand"]

@@ -6,7 +6,6 @@ import pytest
 
 from core.domain.actions import IncomingMessage, MessageEdited
 from core.domain.json import JsonObject
-from simulator.discord.payloads import message_json
 from simulator.discord.world import Event
 
 
@@ -53,31 +52,3 @@ async def test_an_edit_that_is_told_in_part_is_asked_for_whole(world):
     edited = await world.received(2)
     assert isinstance(edited, MessageEdited)
     assert edited.text.endswith("count the words")
-
-
-NEVER_ENDS = {
-    "question": {"text": "When?"},
-    "answers": [{"answer_id": 1, "poll_media": {"text": "Friday"}}],
-    "expiry": None,
-    "allow_multiselect": False,
-    "layout_type": 1,
-}
-ODD_EMBED: JsonObject = {"type": "rich", "timestamp": "soon"}
-
-
-async def add_odd_message(world, text: str, **parts: object) -> None:
-    """Changes what the person says before it is told, so that discord.py cannot parse a part of it."""
-    publish = world.discord.world.publish
-    world.discord.world.publish = lambda _event: None
-    message_id = await world.say(text)
-    world.discord.world.publish = publish
-    message = world.discord.world.channels[world.general.channel_id].messages[message_id]
-    for part, value in parts.items():
-        setattr(message, part, value)
-    publish(Event(name="MESSAGE_CREATE", payload=message_json(world.discord.world, message)))
-
-
-async def test_a_message_loses_only_the_part_that_cannot_be_parsed(world, caplog: pytest.LogCaptureFixture):
-    await add_odd_message(world, "@threadhand look", poll=NEVER_ENDS, embeds=[ODD_EMBED])
-    assert (await world.received()).text.startswith("look\nPoll: When?")
-    assert "is read without embeds (ValueError)" in caplog.text

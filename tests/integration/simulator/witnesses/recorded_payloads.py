@@ -18,7 +18,6 @@ TESTS = (
     "tests/integration/bots/{platform}",
     "tests/integration/e2e/test_{platform}_surfaces.py",
     "tests/integration/e2e/test_approvals.py",
-    "tests/integration/e2e/test_apps.py",
     "tests/integration/e2e/test_consent.py",
     "tests/integration/e2e/test_data_analysis.py",
     "tests/integration/e2e/test_edited_mentions.py",
