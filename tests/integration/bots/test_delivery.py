@@ -114,10 +114,6 @@ async def test_a_run_that_says_nothing_leaves_no_trace(stage: Stage, is_silent: 
     assert signs == ([] if is_silent else ["done"])
 
 
-def limited(seconds: float) -> Failure:
-    return Failure("post", SurfaceRateLimited("slow down", retry_after_seconds=seconds))
-
-
 def statuses(stage: Stage) -> list[RunStatus]:
     posted = [content for one in stage.of(RunStatus) for content in one.contents]
     return [content for content in posted if isinstance(content, RunStatus)]
@@ -133,24 +129,6 @@ async def test_a_run_that_waits_long_for_its_turn_says_why(stage: Stage, monkeyp
     await stage.shown()
     assert statuses(stage)[-1].view.state == "completed"
     assert LONG_QUEUE not in statuses(stage)[-1].view.activity
-
-
-@pytest.mark.parametrize("refuses", [False, True])
-async def test_an_answer_that_waits_long_is_announced_to_its_requester_alone(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, refuses: bool
-) -> None:
-    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.1)
-    await stage.use_status_after(60)
-    stage.world.model.turns = [text("Done.")]
-    stage.surface.failures = [limited(0.5)]
-    if refuses:
-        stage.surface.failures.append(Failure("tell", SurfaceRefused("no", code="not_in_channel")))
-    run_id = await stage.run()
-    run = await stage.world.read_run(run_id)
-    assert run.requester is not None
-    told = [] if refuses else [(stage.world.address, run.requester.person_id, LONG_POST_QUEUE)]
-    assert stage.surface.told == told
-    assert len(stage.of(AnswerPart)) == 1
 
 
 def told(surface: FakeSurface) -> list[RunStatus]:
@@ -354,3 +332,21 @@ async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage)
     assert stage.surface.failures == []
     await stage.run(APPROVE_ONCE)
     assert len(stage.of(AskPrompt)) == 1
+
+
+def limited(seconds: float) -> Failure:
+    return Failure("post", SurfaceRateLimited("slow down", retry_after_seconds=seconds))
+
+
+async def test_an_answer_that_waits_long_is_announced_to_its_requester_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.1)
+    await stage.use_status_after(60)
+    stage.world.model.turns = [text("Done.")]
+    stage.surface.failures = [limited(0.5)]
+    run_id = await stage.run()
+    run = await stage.world.read_run(run_id)
+    assert run.requester is not None
+    assert stage.surface.told == [(stage.world.address, run.requester.person_id, LONG_POST_QUEUE)]
+    assert len(stage.of(AnswerPart)) == 1

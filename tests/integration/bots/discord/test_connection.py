@@ -1,16 +1,12 @@
 """Logging in, staying connected, and reading what was missed."""
 
 import asyncio
-import threading
 
 import pytest
-from discord.gateway import KeepAliveHandler
 
 from bots.discord.app import DiscordApp
 from bots.discord.gateway import backfill
 from core.domain.errors import ConfigurationError
-from core.tasks import spawn
-from tests.support.waiting import until
 
 
 async def test_without_the_content_intent_mentions_and_commands_are_served(discord, program, connect, caplog) -> None:
@@ -77,28 +73,6 @@ async def test_a_message_handled_before_a_crash_gets_its_thread_afterwards(world
     await again.until(lambda: again.general.threads)
     assert again.thread.title == "count the lines"
     assert again.program.received == []
-
-
-async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(discord, program) -> None:
-    discord.settings.shards = 2  # five seconds lie between their identifications
-    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
-    starting = spawn(app.start(), name="start")
-    await until(lambda: len(heartbeats()) >= 2)
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
-    assert await asyncio.to_thread(all_ended, heartbeats())
-
-
-def heartbeats() -> list[KeepAliveHandler]:
-    here = asyncio.get_running_loop()
-    return [one for one in threading.enumerate() if isinstance(one, KeepAliveHandler) and one.ws.loop is here]
-
-
-def all_ended(threads: list[KeepAliveHandler]) -> bool:
-    for one in threads:
-        one.join(2)
-    return not any(one.is_alive() for one in threads)
 
 
 async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> None:

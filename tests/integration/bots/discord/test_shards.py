@@ -106,19 +106,3 @@ async def test_a_division_that_discord_refuses_names_its_setting(discord, progra
     app = bot(discord, program, Shards(2, 2, 2))
     with pytest.raises(ConfigurationError, match="THREADHAND_DISCORD_SHARDS"):
         await app.start()
-
-
-async def test_direct_messages_are_caught_up_on_by_the_first_shard(discord, connect) -> None:
-    _, there, direct = places(discord)
-    first, second = two_programs()
-    away = await connect(first, FIRST)
-    await discord.say("alice", direct, "one")
-    await until(lambda: f"0/{direct}" in first.cursor_of)
-    await away.close()
-    await discord.say("alice", direct, "two")
-    await connect(second, SECOND)
-    await discord.say("alice", there, "@threadhand south")
-    await until(lambda: second.received)
-    await connect(first, FIRST)
-    await until(lambda: len(first.received) == 2)
-    assert (texts(first), texts(second)) == (["one", "two"], ["south"])

@@ -153,15 +153,6 @@ async def test_an_upload_that_adds_nothing_is_refused(stage: Stage) -> None:
     assert (await stage.json("GET", path))["entries"] == []
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [("", 400), ("?agent_id=coding&thread_id=x", 400), ("?agent_id=nobody", 404), ("?thread_id=x", 404)],
-)
-async def test_documents_belong_to_a_thread_or_an_agent(stage: Stage, query: str, status: int) -> None:
-    for method in ("GET", "POST"):
-        await stage.json(method, f"/api/knowledge{query}", status=status)
-
-
 async def test_usage_is_shown_in_all_and_of_a_thread(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         assert (await stage.http.get("/api/agents")).status == 404

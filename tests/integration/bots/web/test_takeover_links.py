@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +14,12 @@ import pytest
 
 from bots.web.errors import ApiError
 from bots.web.links import SignedLinks, verify_takeover_link
-from bots.web.takeover import sessions
 from bots.web.takeover.sessions import IDLE_TOO_LONG, TAKEOVER_SESSIONS
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.run.run_end import build_run_result
-from core.stores import JournalEntry, TakeoverClaim
+from core.stores import JournalEntry
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.support.narrow import require_type
 from tests.support.web_stage import FakeSandboxes, Stage, staged
@@ -238,19 +236,6 @@ async def test_a_page_that_is_connecting_when_the_browser_goes_back_does_not_tak
         async with await connecting as socket:
             await socket.receive()
             assert (sandboxes.takeovers, socket.close_code) == (0, 4000)
-
-
-async def test_a_take_over_that_another_process_began_ends_if_that_process_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "LOOK_SECONDS", 0.01)
-    async with staged(tmp_path) as stage:
-        visitor = await opened(stage)
-        now = datetime.now(UTC)
-        link = verify_takeover_link(SECRET, visitor.path.rpartition("/")[2])
-        claim = TakeoverClaim(link_key=link.key, thread_id=link.thread_id, cookie_hash="", expires_at=now, used_at=now)
-        await stage.ports.takeover_claims.claim(claim)
-        assert "time for it was over" in require_type(await until_received(visitor), AskAnswered).text
 
 
 async def until_received(visitor: TakeoverVisitor) -> object:

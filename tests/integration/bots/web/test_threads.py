@@ -15,7 +15,7 @@ from bots.inbound.actions import Outcome, UserAction
 from bots.web.request_parsing import sanitize_file_name
 from bots.web.upload_spool import UploadSource
 from core.domain.actions import IncomingMessage
-from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import StorageUnavailable, SurfaceUnclear
 from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -73,18 +73,6 @@ async def test_the_same_key_gets_the_same_answer_after_its_time(stage: Stage) ->
     assert await SqlInbox(stage.database).delete_old_keys(older_than_days=-1) == 1
     again = await stage.json("POST", path, json={"text": "x"}, headers=headers, status=202)
     assert again == first
-
-
-async def test_uploads_wait_in_the_spool(stage: Stage, tmp_path: Path) -> None:
-    thread_id = await stage.thread()
-    body = form("", ("table.csv", b"a,b\n" * 900, "text/csv"), ("empty.bin", b"", "x"))
-    await stage.json("POST", f"/api/thread/{thread_id}/messages", data=body, status=202)
-    table, empty = only_message(stage).files
-    assert (table.name, table.mime_type, table.size_bytes) == ("table.csv", "text/csv", 3600)
-    assert (empty.name, empty.mime_type, empty.size_bytes) == ("empty.bin", "application/octet-stream", 0)
-    source = UploadSource(tmp_path / "uploads")
-    assert b"".join([p async for p in source.open(table, bytes_max=10_000)]) == b"a,b\n" * 900
-    assert [p async for p in source.open(empty, bytes_max=10_000)] == []
 
 
 @pytest.mark.parametrize(
@@ -176,28 +164,6 @@ async def test_a_bad_body_is_refused_in_words(
     assert answer["error"] == code
     assert answer["message"].endswith(".")
     assert stage.received == []
-
-
-async def test_a_message_has_the_streams_shape_and_its_sequence(stage: Stage) -> None:
-    lease = await stage.claimed(await stage.send(await stage.thread()))
-    messages = tuple(
-        Message(
-            type="assistant",
-            content={"role": "assistant", "content": text},
-            is_llm_message=True,
-            thread_id=lease.thread_id,
-            run_id=lease.run_id,
-        )
-        for text in ("one", "two")
-    )
-    await SqlRunJournal(stage.database).write(lease, JournalEntry(messages=messages))
-    path = f"/api/thread/{lease.thread_id}/messages"
-    one, two = (await stage.json("GET", path))["messages"]
-    assert one["sequence"] < two["sequence"]
-    assert json.loads(two["content"]) == {"role": "assistant", "content": "two", "tool_calls": None}
-    assert (two["message_id"], two["is_llm_message"]) == (messages[1].message_id, True)
-    later = await stage.json("GET", f"{path}?after={one['sequence']}&limit=1")
-    assert later["messages"] == [two]
 
 
 @pytest.mark.parametrize(
@@ -325,25 +291,6 @@ async def test_words_for_a_chat_thread_are_checked_before_they_are_shown(
     assert (stage.posted, stage.received) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "code"),
-    [
-        (SurfaceRefused("is_archived", code="is_archived"), 409, "chat_refused"),
-        (SurfaceUnclear("no answer"), 503, "chat_unavailable"),
-    ],
-)
-async def test_what_a_chat_does_not_take_begins_nothing(
-    tmp_path: Path, error: Exception, status: int, code: str
-) -> None:
-    async def post(*_: object, **_options: object) -> str:
-        raise error
-
-    async with staged(tmp_path, post=post) as stage:
-        await stage.foreign_thread()
-        answer = await stage.json("POST", "/api/thread", json={"address": CHAT, "text": "x"}, status=status)
-        assert (answer["error"], stage.received) == (code, [])
-
-
 async def test_a_bug_is_told_without_its_details(tmp_path: Path) -> None:
     async def broken(_: object) -> Any:
         raise RuntimeError("secret /host/path")
@@ -378,24 +325,6 @@ async def listed(stage: Stage, path: str, key: str, **query: Any) -> list[list[d
         if page["next_cursor"] is None:
             return pages
         query["cursor"] = page["next_cursor"]
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ({"platform": "api"}, {"asked", "empty"}),
-        ({"platform": "slack", "workspace_id": "T", "channel_id": "C"}, {"chat"}),
-        ({"channel_id": "C2"}, set[str]()),
-        ({"person_id": "api"}, {"asked"}),
-        ({"person_id": "api", "platform": "slack"}, set[str]()),
-        ({"person_id": "nobody\x00"}, set[str]()),
-    ],
-)
-async def test_threads_are_listed_by_place_and_person(stage: Stage, query: Any, expected: set[str]) -> None:
-    names = {await stage.thread(): "asked", await stage.thread(): "empty", await stage.foreign_thread(): "chat"}
-    await stage.send(next(iter(names)))
-    (page,) = await listed(stage, "/api/threads", "threads", **query)
-    assert {names[one["thread_id"]] for one in page} == expected
 
 
 async def test_pages_of_threads_hold_while_others_become_active(stage: Stage) -> None:
