@@ -1,6 +1,7 @@
 """What the settings say of agents, and the word `use`."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,3 +113,11 @@ def test_the_key_of_the_settings_stands_back_for_an_agents_own_provider(model: s
         "OPENROUTER_API_KEY": "openrouters",
     }
     assert shared_key_for(model, load_settings(environ, None)) == key
+
+
+def test_a_tool_server_that_is_not_set_up_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "own.yaml").write_text("name: A\ndescription: B\nmcp_servers: [tickets]\n")
+    here = settings(AGENTS_DIR=str(tmp_path), CHANNEL_AGENTS="C1=own")
+    assert "own" not in build_roster(here, no_versions(), ()).files.latest
+    assert "no MCP server named 'tickets' is set up" in caplog.text
+    assert "own" in build_roster(here, no_versions(), ("tickets",)).files.latest

@@ -9,11 +9,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from bots.bootstrap.mcp import McpSessions
 from bots.bootstrap.program import run_program
@@ -33,6 +34,7 @@ from tests.support.mcp_servers import Guest, MakeGuest
 from tests.support.mcp_servers import guest_of as guest_of
 from tests.support.sandboxes import local_jails, reachable_folder
 from tests.support.waiting import until
+from tests.support.web import serve_http
 
 TOKEN = "token-of-the-test"
 SECONDS = 120
@@ -238,3 +240,31 @@ async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path
         async with run_program(settings), asyncio.timeout(30):
             while await conversations.snapshot(thread_id) is not None or any(folder.iterdir()):
                 await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def readers() -> AsyncIterator[str]:
+    """The base URL of an endpoint whose model answers every question in one word."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        choice = {"message": {"content": "Paris"}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 90, "completion_tokens": 10}
+        return web.json_response({"choices": [choice], "usage": usage})
+
+    async with serve_http(answer) as url:
+        yield f"{url}/v1"
+
+
+async def test_with_a_model_documents_can_be_asked_about_within_the_budget_of_a_run(
+    folder: Path, guest_of: MakeGuest
+) -> None:
+    async with readers() as base_url:
+        model = {"MODEL": "m", "LLM_BASE_URL": base_url, "BUDGET_RUN_TOKENS": "450"}
+        guest = guest_of(over_stdio(folder, **model), wait_seconds=SECONDS)
+        await guest.look()
+        await guest.call("mcp_own_create_file", file_path="a.txt", file_contents="It is Paris.")
+        asked = {"file_path": "a.txt", "question": "Which city?"}
+
+        assert "Paris" in await guest.output("mcp_own_ask_document", **asked)
+        answers = [await guest.call("mcp_own_ask_document", **asked) for _ in range(5)]
+        assert "used up the budget of a run" in str(answers[-1].result["output"])

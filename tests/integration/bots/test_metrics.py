@@ -90,3 +90,10 @@ async def test_a_workers_figures_need_the_token_and_its_address_too() -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
         async with serve_app(monitoring_app(MonitoringDeps(), ""), host="0.0.0.0", port=0):  # noqa: S104
             pass
+
+
+async def test_what_a_call_cost_is_told_or_estimated() -> None:
+    metrics = Metrics(models=["m"])
+    metrics.count_usage("m", Usage(cost_usd=0.5, estimated_usd=0.2))
+    assert sample(metrics, "cost_usd_total", model="m", kind="told") == pytest.approx(0.3)
+    assert sample(metrics, "cost_usd_total", model="m", kind="estimated") == pytest.approx(0.2)

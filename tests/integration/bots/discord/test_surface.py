@@ -16,6 +16,7 @@ from core.domain.ids import new_id
 from core.domain.threads import Address, Ask
 from core.ports import OutgoingFile
 from simulator.view import Button
+from tests.support.narrow import require_type
 
 WORKING = RunStatus(
     run_id="r1", view=RunView(state="working", tasks=(Task(call_id="1", title="Counting", state="running"),))
@@ -135,7 +136,8 @@ async def test_without_layouts_a_status_and_a_question_are_shown_found_and_press
     assert "Counting" in str(world.message(ref).elements)
     assert await surface.find(address, "d2") == ref
     await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["Stop"].control_id)
-    assert isinstance(await world.received(3), RunButtonPressed)
+    pressed = require_type(await world.received(3), RunButtonPressed)
+    assert (pressed.run_id, pressed.action) == ("r1", "stop")
     await surface.edit(address, ref, DONE)
     assert "Done" in str(world.message(ref).elements)
     assert buttons(world, ref) == {}

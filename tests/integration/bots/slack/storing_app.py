@@ -10,6 +10,7 @@ import pytest
 
 from bots.inbound.actions import CommandCalled, Outcome, RunButtonPressed, UserAction, decide_action
 from bots.slack.app import SlackApp
+from bots.slack.events.cursors import ChannelCursors
 from core.domain.actions import IncomingMessage
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Decision, Ignore
@@ -30,6 +31,8 @@ class StoringReceiver:
 
     inbox: SqlInbox
     taken: list[str] = field(default_factory=list[str])
+    ignored: str = ""
+    """The dedupe key of the newest message that was left alone."""
     calls: int = 0
     decision: Decision | None = None
     """Takes the place of the program's own rules."""
@@ -45,6 +48,7 @@ class StoringReceiver:
         rule = (lambda _: decision) if decision else partial(decide_action, inbound)
         receipt = await self.inbox.accept_action(inbound, rule)
         if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
+            self.ignored = inbound.dedupe_key
             return Outcome(run_id=receipt.run_id, is_ignored=True)
         self.taken.append(inbound.text if isinstance(inbound, IncomingMessage) else "(stop)")
         return Outcome(run_id=receipt.run_id)
@@ -53,6 +57,13 @@ class StoringReceiver:
         """Of channels; how long a workspace is known says nothing of what was heard."""
         cursors = await self.inbox.cursors("slack")
         return {scope: mark for scope, mark in cursors.items() if not scope.endswith(":")}
+
+    async def marked_ignored(self) -> None:
+        """Waits until it is stored that a message was left alone."""
+        cursors = ChannelCursors(self.inbox)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not (self.ignored and await cursors.is_marked_ignored(self.ignored)):
+                await asyncio.sleep(0.01)
 
     async def marked(self, channels: int = 1) -> None:
         """Waits until so many channels have a mark, which is made after what it stands for."""

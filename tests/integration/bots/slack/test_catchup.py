@@ -25,7 +25,7 @@ from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces
 from core import failpoints
 from core.domain.actions import IncomingMessage
-from core.domain.threads import Address
+from core.domain.threads import Address, Ignore
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.message_events import posted_event
 from simulator.slack.people.interactions import BusyPeople
@@ -443,3 +443,20 @@ async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(
     assert storing_receiver.taken == ["begin", "anew"]
     assert calls_of(slack, "conversations.replies") == 1
     assert "not caught up" not in caplog.text
+
+
+async def test_what_was_left_alone_is_not_decided_again(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    async with listening(slack, storing_receiver):
+        storing_receiver.decision = Ignore(reason="another agent is at work")
+        root = await slack.say("alice", channel, "@threadhand not now")
+        await storing_receiver.marked()
+        await storing_receiver.marked_ignored()
+        storing_receiver.decision = None
+    await slack.say("alice", channel, "@threadhand but now", thread_id=root)
+    async with listening(slack, storing_receiver):
+        await told(caplog, "caught up in workspace")
+    assert storing_receiver.taken == ["but now"]

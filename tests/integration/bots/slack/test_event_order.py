@@ -95,3 +95,13 @@ async def test_a_slack_that_answers_no_look_up_delays_no_message(receiver: Recor
             slack.misbehave("slow", method=method, times=9, seconds=60)
         await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
         await until(lambda: receiver.taken)
+
+
+async def test_the_time_zone_of_an_author_is_looked_up(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
+    slack.member("alice").time_zone = "Europe/Helsinki"
+    async with running(slack, receiver):
+        await slack.say("alice", channel_of(slack), "@threadhand hello")
+        await until(lambda: receiver.taken)
+    (said,) = receiver.taken
+    assert isinstance(said, IncomingMessage)
+    assert said.person.time_zone == "Europe/Helsinki"

@@ -13,6 +13,7 @@ from core.domain.errors import RunError
 from core.domain.ids import new_id
 from core.domain.threads import IncomingFile
 from core.failpoints import FailpointHit, arm
+from core.tasks import cancel, spawn
 from tests.support.waiting import until
 from tests.support.web_stage import staged
 
@@ -93,3 +94,14 @@ async def test_a_file_over_the_readers_limit_is_refused(tmp_path: Path) -> None:
     file_ref, _ = await upload_spool.store_upload(tmp_path, pieces(b"abcd"), bytes_max=10)
     with pytest.raises(RunError, match="too large"):
         await read(tmp_path, file_ref, bytes_max=3)
+
+
+async def test_uploads_that_grow_old_while_the_program_runs_are_swept(tmp_path: Path) -> None:
+    await stale(tmp_path)
+    sweeping = spawn(upload_spool.delete_old_uploads_periodically(tmp_path, interval_seconds=0.01), name="sweeper")
+    try:
+        await until_empty(tmp_path)
+        await stale(tmp_path)
+        await until_empty(tmp_path)
+    finally:
+        await cancel(sweeping)
