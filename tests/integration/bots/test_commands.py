@@ -15,7 +15,9 @@ from bots.inbound.commands.table import COMMANDS
 from core.domain.approval import DENY
 from core.domain.audit import AuditEntry
 from core.domain.errors import StorageUnavailable
+from core.domain.plans import Plan, Step
 from core.domain.threads import Address
+from core.flow.plan_changes import add_plan
 from storage.sql.tables import threads
 from tests.contracts.stores import TEST
 from tests.fakes.streamed_model import calls, text
@@ -197,3 +199,17 @@ async def test_a_conversation_that_cannot_be_deleted_holds_up_no_other(count: in
     store = ManyOld(*(f"bad {number}" for number in range(count)))
     await delete_old_conversations(store, store.forget, 30)
     assert store.left == [*store.broken]
+
+
+async def test_a_step_is_added_once(stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.world.model.turns = [text("ok")]
+    await stage.play((await stage.receiver.receive(message("hello"))).run_id)
+    (run,) = await runs_of(stage)
+    plans = stage.world.deps.stores.plans
+    plan = Plan(plan_id="p", title="t", steps=(Step(text="one"),), run_id=run.run_id, seen_message_id="")
+    await plans.change(run.thread_id, lambda known: add_plan(known, plan))
+
+    await carried_out_twice(stage, monkeypatch, "plan", "add Pay Bob 100 EUR", "and now?")
+
+    (after,) = await plans.read(run.thread_id)
+    assert [step.text for step in after.steps] == ["one", "Pay Bob 100 EUR"]

@@ -138,3 +138,15 @@ async def test_options_whose_file_is_refused_are_told_before_the_question(stage:
     (told,), (question,) = notices(stage), stage.of(AskPrompt)
     assert told.startswith("The file `options.txt` could not be attached, because I need the")
     assert stage.surface.posted[-1] is question
+
+
+@pytest.mark.parametrize(("count", "length", "is_listed"), [(5, 300, True), (2, 300, False)])
+async def test_options_that_a_question_cannot_show_whole_are_listed_in_a_file(
+    stage: Stage, count: int, length: int, is_listed: bool
+) -> None:
+    options = [f"{number}".rjust(length, "x") for number in range(count)]
+    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
+    await stage.run()
+    listed = "".join(f"{number}. {option}\n" for number, option in enumerate(options, 1))
+    files = [(name, content.decode()) for name, content in stage.surface.all_files()]
+    assert files == ([("options.txt", listed)] if is_listed else [])

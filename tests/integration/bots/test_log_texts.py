@@ -197,3 +197,12 @@ def test_what_we_say_of_an_error_stays_but_for_what_a_service_quotes() -> None:
     (text, as_json) = logged(lambda log, _: log.warning("it refused: %s", quoting), "core.loop.loop")
     assert PROMPT not in text + as_json
     assert "it refused: 400 [{'loc': ('body',), 'input': ..." in text
+
+
+def test_of_a_long_chain_the_newest_are_told() -> None:
+    newest = ValueError("0")
+    error: BaseException = newest
+    for number in range(2000):
+        error.__context__ = error = ValueError(str(number))
+    told = format_traceback(newest)
+    assert 10 <= told.count("ValueError") <= 50

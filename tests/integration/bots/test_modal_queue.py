@@ -152,3 +152,14 @@ async def test_a_worker_beside_the_functions_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--no-worker"):
         async with run_program(chosen):
             pass
+
+
+async def test_an_app_that_is_deployed_anew_is_found_anew() -> None:
+    async with staged() as (queue, stage, minute):
+        stage.modal.faults.arm("FunctionMap", Status.NOT_FOUND, "no such function")
+        await queue.put("a")
+        await until(lambda: not queue._spawning)
+        minute.open.clear()
+        await queue.put("a")
+        await until(lambda: called(stage) == ["a"])
+        assert stage.modal.calls.count("FunctionGet") == 2

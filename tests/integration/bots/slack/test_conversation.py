@@ -165,3 +165,14 @@ async def test_typing_that_slack_refuses_is_no_error(slack: SlackSimulator, spea
     async with speaker.surface.typing(address):
         pass
     assert statuses(slack) == [(SESSION, "thread_not_found")] * 2
+
+
+async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceiver):
+    scopes = tuple(scope for scope in SlackSettings().scopes if scope != "users:read")
+    async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, receiver):
+        await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
+        await until(lambda: receiver.taken)
+    (message,) = receiver.taken
+    assert isinstance(message, IncomingMessage)
+    assert message.person.name == message.person.person_id
+    assert message.text.startswith("hello @U")

@@ -85,6 +85,7 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
         await installable.said(grid.research, "erin", "hello"),
     ]
     assert [one.workspace_id for one in addresses] == [SALES, RESEARCH]
+    assert not any(one.actor.home_id for one in installable.receiver.taken), "nobody is a stranger at home"
     assert [one.channel_id for one in addresses] == [general(grid.sales), general(grid.research)]
     for address in addresses:
         await post(installable, address, address.workspace_id)

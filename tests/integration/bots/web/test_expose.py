@@ -262,3 +262,12 @@ async def test_odd_targets_are_no_failure_of_ours(exposed: Exposed, line: str, s
     writer.close()
     assert int(head.split()[1]) == status
     assert (b'"path": "/page?x=1"' in body) is (status == 200)
+
+
+async def test_an_upload_that_waits_for_a_word_gets_it(exposed: Exposed) -> None:
+    """As curl does with large ones: the program inside need not say it."""
+    async with asyncio.timeout(30):
+        for path in ("/silent", "/"):
+            told = await exposed.told("POST", path, data=b"x" * 2_000, expect100=True)
+            assert told["length"] == 2_000
+            assert "expect" not in told["headers"]

@@ -117,3 +117,13 @@ async def test_a_reader_that_leaves_is_forgotten(tmp_path: Path) -> None:
         async with asyncio.timeout(30):
             while stage.app[OPEN_STREAMS] or stage.bus._readers:
                 await asyncio.sleep(0.005)
+
+
+async def test_the_end_of_the_program_ends_the_streams(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        lease = await started(stage)
+        async with stage.http.get(f"/api/agent-run/{lease.run_id}/stream") as response:
+            await reading(stage)
+            async with asyncio.timeout(30):
+                await stage.app.shutdown()
+                assert await response.content.read() == b""

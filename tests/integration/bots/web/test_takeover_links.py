@@ -244,3 +244,12 @@ async def until_received(visitor: TakeoverVisitor) -> object:
             return visitor.stage.received[0]
         await asyncio.sleep(0.05)
     raise AssertionError("nothing came")
+
+
+async def test_the_pages_files_are_there_and_nothing_else(visitor: TakeoverVisitor) -> None:
+    for name in ("page.js", "page.css", "screen.js", "keyboard.js", "panels.js"):
+        async with visitor.stage.http.get(f"/takeover-page/{name}") as answer:
+            assert answer.status == 200
+    for name in ("page.html", "__init__.py", "..%2Ftakeover.py", "nothing.js", f"{'a' * 300}.js"):
+        async with visitor.stage.http.get(f"/takeover-page/{name}") as answer:
+            assert answer.status == 404
