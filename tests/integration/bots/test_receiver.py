@@ -197,6 +197,8 @@ async def test_without_a_question_or_as_a_slash_command_they_are_the_command(sta
     outcome = await stage.receiver.receive(typed("use", "python", "use python"))
     assert outcome.notice.startswith("There is no agent")
     await ask(stage)
+    status = replace(typed("status", "", "status"), dedupe_key="c3")
+    assert "In which language?" in (await stage.receiver.receive(status)).notice
     called = command("use", "c2", argument="python")
     assert (await stage.receiver.receive(called)).notice.startswith("There is no agent")
 
