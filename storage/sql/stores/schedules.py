@@ -54,6 +54,8 @@ _WORK = CompiledStatement(
         select(func.min(firings.c.claimed_until)).where(_THIS_PENDING).scalar_subquery().label("claimed_until"),
     )
 )
+_TRIGGERS = select(schedules).where(schedules.c.state == "active", schedules.c.due_at == NEVER)
+_ALL_TRIGGERS = CompiledStatement(_TRIGGERS)
 
 
 class SqlSchedules(Store):
@@ -235,9 +237,10 @@ class SqlSchedules(Store):
 
     @reads
     def list_triggers(self, connection: Connection, place: Address | None = None) -> tuple[Schedule, ...]:
-        there = place_conditions(schedules, Selection.of_channel(place)) if place else ()
-        armed = select(schedules).where(schedules.c.state == "active", schedules.c.due_at == NEVER, *there)
-        return tuple(map(schedule_from_row, connection.execute(armed).mappings()))
+        if place is None:
+            return tuple(map(schedule_from_row, _ALL_TRIGGERS.fetch_rows(connection, {})))
+        there = _TRIGGERS.where(*place_conditions(schedules, Selection.of_channel(place)))
+        return tuple(map(schedule_from_row, connection.execute(there).mappings()))
 
     @writes(_BEGIN)
     def claim_pending_firings(
