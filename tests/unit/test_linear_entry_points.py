@@ -49,11 +49,11 @@ from sandbox.local.egress_proxy import RefusedRequest, parse_proxy_request
 from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.llm_xml_reading import TOOLS
 
-LENGTH = 40_000
-"""The longest message that Slack delivers."""
-ENTRY_SECONDS_MAX = 3.0
-"""A Markdown parser takes a second for a table of 16,000 cells, and longer beside other work. Quadratic code takes tens
-of seconds."""
+LENGTH = 20_000
+"""Half of the longest message that Slack delivers, which takes half as long."""
+ENTRY_SECONDS_MAX = 1.5
+"""A Markdown parser takes half a second for a table of 8,000 cells, and longer beside other work. Quadratic code takes
+many seconds."""
 UNITS = (
     *(" ", "\t", "\n", "`", "```", "~~~\n", "*", "**a", "_", "#", "# ", "<", ">", "&", "@", "!", "[", "|", "|\n", "-"),
     *("<@U1|", "<@U1> ", "<!here", "<#C1|x", "![", "![x](", "[x](http://", "<https://a|", "&lt;", "@everyone", "<@&1"),
@@ -66,9 +66,9 @@ UNITS = (
 """The last but one line: combining marks, Hangul, letters whose folded forms are longer, half a pair of surrogates, and
 what joins the character before it."""
 TEXTS = (
-    "|" * 8_001 + "\n|" + "-|" * 8_000 + "\n" + "|\n" * 8_000,  # a wide table
+    "|" * 4_001 + "\n|" + "-|" * 4_000 + "\n" + "|\n" * 4_000,  # a wide table
     "[" * 20_000 + "](a)",
-    "`" * 13_000 + "a\n" * 13_000,
+    "`" * 7_000 + "a\n" * 7_000,
 )
 """What no repetition of one unit builds."""
 BOT = Identity(user_id="U1", team_id="T1", bot_id="B1")
