@@ -1,11 +1,9 @@
 """One random history: people write in threads while processes die, freeze and restart and requests fail."""
 
 import asyncio
-import hashlib
-import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from bots.bootstrap.process_messaging import Messaging
@@ -16,6 +14,7 @@ from tests.histories.chat import SimulatedChat
 from tests.histories.invariants import Reception, Seen, find_problems, unsettled
 from tests.histories.model import CALL_TOKENS, Notebook, ScriptedModel
 from tests.histories.platforms import PLATFORMS, Event
+from tests.histories.playing import Result, play_history
 from tests.histories.program import Program, Servers
 from tests.histories.servers import (
     Chance,
@@ -26,7 +25,7 @@ from tests.histories.servers import (
     SqliteMemory,
 )
 from tests.histories.users import KINDS, OPERATIONS, Users
-from tests.histories.virtual_time import SimulatedProcess, TraceLog, VirtualTimeLoop, virtual_time
+from tests.histories.virtual_time import EPOCH_SECONDS, SimulatedProcess, VirtualTimeLoop
 
 STORM_SECONDS = 15.0
 SETTLE_SECONDS = 240.0
@@ -44,15 +43,6 @@ LAYOUTS: tuple[tuple[tuple[bool, bool], ...], ...] = (
     ((True, False), (True, False), (False, True), (False, True)),
 )
 """The processes of a history. Each has a bot, a worker, or both."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    seed: int
-    problems: tuple[str, ...]
-    trace: tuple[str, ...]
-    digest: str
-    virtual_seconds: float
 
 
 class _Slot:
@@ -76,22 +66,12 @@ class _Slot:
 
 def play(seed: int, memory: SqliteMemory, operations: Collection[str] = tuple(OPERATIONS)) -> Result:
     """Plays the history of the seed and checks the invariants at its end."""
-    with virtual_time(seed) as loop:
+
+    def begin(loop: VirtualTimeLoop) -> _History:
         memory.begin(loop.time)
-        history = _History(seed, memory, loop, operations)
-        log = TraceLog(history.note)
-        logging.getLogger().addHandler(log)
-        try:
-            problems = loop.run_until_complete(loop.create_task(history.play()))
-        except AssertionError as error:
-            problems = [str(error)]
-        finally:
-            logging.getLogger().removeHandler(log)
-        events = [line for line in history.trace if " logs: " not in line]
-        digest = hashlib.sha256("\n".join(events).encode()).hexdigest()[:16]
-        return Result(
-            seed=seed, problems=tuple(problems), trace=tuple(history.trace), digest=digest, virtual_seconds=loop.now
-        )
+        return _History(seed, memory, loop, operations)
+
+    return play_history(seed, EPOCH_SECONDS, begin)
 
 
 class _History:

@@ -1,7 +1,7 @@
 """The program's own parts as one simulated process: reception, worker and delivery over shared servers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from core.loop.run_context import LoopPolicy
 from core.observability import NO_METRICS
-from core.ports import FileEntry, OutgoingFile, SandboxProvider
+from core.ports import ChatHistory, FileEntry, OutgoingFile, SandboxProvider
 from core.prompt.system_prompt import RunPrompt
 from core.run.deps import (
     AgentDefaults,
@@ -91,18 +91,10 @@ class Program:
         quiet_sweep_seconds = 0.0 if self._servers.messaging else 15.0
         if self._has_bot:
             delivery = self._delivery = RunDelivery(self._delivery_deps(), quiet_sweep_seconds=quiet_sweep_seconds)
-            self.receiver = build_receiver(
-                _settings(),
+            self.receiver = build_reception(
                 self._stores,
-                sandboxes=None,
-                file_sources={},
-                histories={self._servers.chat.platform: self._servers.chat},
-                roster=self._roster,
                 wake_delivery=lambda run_id: self._wake(delivery, run_id),
-                charge=lambda _model, usage: usage,
-                upload=_no_upload,
-                connect_tools=_no_connection,
-                describe_hook=lambda _hook: "",
+                histories={self._servers.chat.platform: self._servers.chat},
             )
         if self._has_worker:
             self._worker = Worker(self._run_deps(), self._stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
@@ -204,6 +196,24 @@ class _Sandboxes:
 
     async def read(self, path: str, *, length: int) -> AsyncIterator[bytes]:
         yield path.encode()[:length]
+
+
+def build_reception(
+    stores: Stores, *, wake_delivery: Callable[[str], None], histories: Mapping[str, ChatHistory]
+) -> ActionReceiver:
+    return build_receiver(
+        _settings(),
+        stores,
+        sandboxes=None,
+        file_sources={},
+        histories=histories,
+        roster=_roster(stores),
+        wake_delivery=wake_delivery,
+        charge=lambda _model, usage: usage,
+        upload=_no_upload,
+        connect_tools=_no_connection,
+        describe_hook=lambda _hook: "",
+    )
 
 
 @cache

@@ -1,11 +1,7 @@
-"""`python -m tests.histories.schedules`: plays random histories of schedules, while the processes that begin their
-runs die, freeze, and have clocks that are wrong."""
+"""Random histories of schedules, while the processes that begin their runs die, freeze, and have clocks that are
+wrong."""
 
-import argparse
 import asyncio
-import gc
-import logging
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
@@ -13,24 +9,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection, update
 
 from bots.bootstrap.background_jobs import repeat_job
-from bots.bootstrap.inbound import build_receiver
 from bots.bootstrap.platforms import Platforms
 from bots.bootstrap.process_messaging import Messaging
 from bots.bootstrap.stores import Stores
 from bots.delivery.content import Notice
 from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.schedules import ScheduleRunner
-from bots.settings import Settings
-from core.agents.definition import ReferableNames
-from core.agents.files import AgentFiles
-from core.agents.roster import Roster
 from core.domain.actions import MEMBER, ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclear, ToolError
 from core.domain.schedules import (
@@ -48,26 +38,18 @@ from core.domain.threads import Address, Lease, Person, Selection
 from core.failpoints import Failpoint
 from core.ports import Precondition
 from core.stores import JournalEntry
-from core.tools.catalogue import all_tools
 from core.tools.schedules import RunSchedules, ScheduleTaskParams, change_schedule_by
 from storage.sql.database import ResultT, Work, writes
 from storage.sql.stores import schedules as schedule_store
 from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.tables import schedules
 from tests.contracts.stores import COMPLETED, FAILED, asking
-from tests.histories.__main__ import _prepare as prepare
-from tests.histories.injected_bugs import Injection, inject
+from tests.histories.injected_bugs import Injection
+from tests.histories.playing import Result, play_history
+from tests.histories.program import build_reception
 from tests.histories.servers import Chance, SimulatedDatabase, SqliteMemory
-from tests.histories.virtual_time import (
-    EPOCH_SECONDS,
-    SimulatedProcess,
-    TraceLog,
-    VirtualTimeLoop,
-    current_process,
-    virtual_time,
-)
+from tests.histories.virtual_time import EPOCH_SECONDS, SimulatedProcess, VirtualTimeLoop, current_process
 
-_LOGGER = logging.getLogger()
 LOOK_SECONDS = 20.0
 WORK_SECONDS = 30.0
 SETTLE_SECONDS = 1500.0
@@ -314,19 +296,7 @@ class _History:
 
     def _runner(self, stores: Stores) -> ScheduleRunner:
         platforms = Platforms(file_sources={}, surfaces={"slack": cast(Any, self.chat)}, slack=cast(Any, self.chat))
-        reception = build_receiver(
-            _settings(),
-            stores,
-            sandboxes=None,
-            file_sources={},
-            histories={},
-            roster=Roster(files=_agent_files(), versions=stores.agents),
-            wake_delivery=lambda _run_id: None,
-            charge=lambda _model, usage: usage,
-            upload=_no_upload,
-            connect_tools=lambda _called: Outcome(),
-            describe_hook=lambda _hook: "",
-        )
+        reception = build_reception(stores, wake_delivery=lambda _run_id: None, histories={})
 
         async def receive(action: UserAction) -> Outcome:
             outcome = await reception.receive_trusted(action)
@@ -861,90 +831,13 @@ SEEDS: Mapping[str, int] = {
 # playing
 
 
-def play(seed: int, memory: ScheduleMemory) -> tuple[list[str], list[str]]:
-    """Plays the history of the seed. Returns what is wrong at its end, and its trace."""
+def play(seed: int, memory: ScheduleMemory) -> Result:
+    """Plays the history of the seed and checks the invariants at its end."""
     zone, beginning = BEGINNINGS[seed % len(BEGINNINGS)]
     epoch = datetime.fromisoformat(beginning).replace(tzinfo=UTC).timestamp()
-    with virtual_time(seed, epoch) as loop:
+
+    def begin(loop: VirtualTimeLoop) -> _History:
         memory.begin(lambda: loop.time() + epoch - EPOCH_SECONDS)
-        history = _History(seed, memory, loop, zone)
-        log = TraceLog(history.note)
-        _LOGGER.addHandler(log)
-        try:
-            problems = loop.run_until_complete(loop.create_task(history.play()))
-        finally:
-            _LOGGER.removeHandler(log)
-        return problems, history.trace
+        return _History(seed, memory, loop, zone)
 
-
-@cache
-def _settings() -> Settings:
-    return Settings(data_dir=Path("unused"), allowed_workspaces=("*",))
-
-
-@cache
-def _agent_files() -> AgentFiles:
-    files = AgentFiles(known=ReferableNames(tools=frozenset(all_tools())))
-    files.load()
-    return files
-
-
-async def _no_upload(*_arguments: object) -> object:
-    raise SurfaceRefused("files are not posted here", code="no_chat")
-
-
-def _replay_bugs(seeds: range, memory: ScheduleMemory) -> int:
-    lines = list[str]()
-    for bug, seed in SEEDS.items():
-        if not _finds(seed, bug, memory):
-            found = next((one for one in seeds if _finds(one, bug, memory)), None)
-            lines.append(f'    "{bug}": {found},\n')
-    sys.stdout.write("".join(lines))
-    return 1 if lines else 0
-
-
-def _finds(seed: int, bug: str, memory: ScheduleMemory) -> bool:
-    """Whether the seed breaks an invariant with the bug only."""
-    gc.collect()
-    with inject(bug, BUGS):
-        is_found = bool(play(seed, memory)[0])
-    return is_found and not play(seed, memory)[0]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.histories.schedules", description=__doc__)
-    parser.add_argument("--histories", type=int, default=1000, help="how many seeds to play")
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seed", type=int, help="play this one and print its trace")
-    parser.add_argument("--bug", choices=sorted(BUGS), help="play with this bug in the program")
-    parser.add_argument("--bugs", action="store_true", help="play the recorded seed of each bug")
-    parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
-    wanted = parser.parse_args()
-    memory = ScheduleMemory()
-    if wanted.seed is not None:
-        prepare(logs=True)
-        with inject(wanted.bug, BUGS):
-            problems, trace = play(wanted.seed, memory)
-        sys.stdout.write("\n".join([*trace, *problems, ""]))
-        return 1 if problems else 0
-    prepare()
-    if wanted.bugs:
-        return _replay_bugs(range(1, wanted.histories + 1), memory)
-    began, failures = time.monotonic(), 0
-    played = 0
-    with inject(wanted.bug, BUGS):
-        for seed in range(wanted.first, wanted.first + wanted.histories):
-            gc.collect()
-            problems, _ = play(seed, memory)
-            played += 1
-            if problems:
-                failures += 1
-                sys.stdout.write(f"FAILED seed {seed}: {'; '.join(problems)[:400]}\n")
-            if failures >= wanted.failures:
-                break
-    sys.stdout.write(f"{played} histories in {time.monotonic() - began:.1f} s, {failures} failed\n")
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return play_history(seed, epoch, begin)

@@ -8,14 +8,12 @@ import pytest
 
 from tests.paths import REPOSITORY
 
-PLAYED = 150
-SCHEDULES_PLAYED = 20
 SEED = "7"
 
 
-def histories(*arguments: str, module: str = "tests.histories") -> subprocess.CompletedProcess[str]:
+def histories(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-m", "tests.histories", *arguments],
         cwd=REPOSITORY,
         env={"PYTHONHASHSEED": "0"},
         capture_output=True,
@@ -36,28 +34,16 @@ def test_a_seed_replays_also_after_other_histories() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_no_history_breaks_an_invariant() -> None:
-    played = histories("--histories", str(PLAYED), "--processes", "1")
+@pytest.mark.parametrize(("kind", "played"), [("threads", 150), ("schedules", 20)], ids=("threads", "schedules"))
+def test_no_history_breaks_an_invariant(kind: str, played: int) -> None:
+    ended = histories(kind, "--histories", str(played), "--processes", "1")
 
-    assert played.returncode == 0, played.stdout + played.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.timeout(600)
-def test_the_recorded_seed_of_each_injected_bug_finds_it() -> None:
-    replayed = histories("--bugs", "--histories", "0")  # searches for no other seeds
+@pytest.mark.parametrize("kind", ["threads", "schedules"])
+def test_the_recorded_seed_of_each_injected_bug_finds_it(kind: str) -> None:
+    replayed = histories(kind, "--bugs", "--histories", "0")  # searches for no other seeds
 
     assert replayed.returncode == 0, f"record these seeds: {replayed.stdout}{replayed.stderr}"
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(("--histories", str(SCHEDULES_PLAYED)), id="random"),
-        pytest.param(("--bugs", "--histories", "0"), id="bugs"),
-    ],
-)
-def test_each_time_of_a_schedule_begins_one_run(arguments: tuple[str, ...]) -> None:
-    played = histories(*arguments, module="tests.histories.schedules")
-
-    assert played.returncode == 0, played.stdout + played.stderr
