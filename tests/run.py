@@ -24,6 +24,7 @@ from tests import default_run
 from tests.paths import REPOSITORY
 from tests.progress import Failure
 
+PRODUCT = "bots|core|sandbox|simulator|storage"
 FLAKY_MAX = 2
 REPEATED_MAX = 10
 """With more failures the run is red in any case, and repeating them delays the news."""
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str], folder: Path = REPOSITORY) -> int:
     """Returns the exit code: 0 if every test passed, if need be by itself."""
     path = folder / FAILURES_FILE
     is_all = "--all" in arguments
-    rest = [one for one in arguments if one not in ("--all", "--failed")]
+    rest = [path for one in arguments if one not in ("--all", "--failed") for path in paths_for(one, folder)]
     if "--failed" in arguments:
         failed = [one.test for one in read_failures(path)]
         if not failed:
@@ -59,6 +60,22 @@ def main(arguments: Sequence[str], folder: Path = REPOSITORY) -> int:
         say(f"\n--- first failure of {one.test}", *one.text.splitlines()[-TEXT_LINES_MAX:])
     say(*summary(broken, flaky))
     return 1 if broken or len(flaky) > FLAKY_MAX else 0
+
+
+def paths_for(argument: str, folder: Path = REPOSITORY) -> list[str]:
+    """Returns the test files that import the module of the product which the argument names, or else the argument."""
+    if not re.fullmatch(rf"({PRODUCT})/[\w/]+\.py", argument):
+        return [argument]
+    package, _, name = argument.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
+    imports = re.compile(
+        rf"^ *from {re.escape(f'{package}.{name}')} import|^ *from {re.escape(package)} import\b.*\b{name}\b",
+        re.MULTILINE,
+    )
+    files = sorted((folder / "tests").rglob("test_*.py"))
+    found = [str(file.relative_to(folder)) for file in files if imports.search(file.read_text("utf-8"))]
+    if not found:
+        sys.exit(f"No test file imports {argument}. Stories call it: scripts/test")
+    return found
 
 
 def is_path(argument: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import REPOSITORY
-from tests.run import is_path
+from tests.run import is_path, paths_for
 
 PROGRAM = """
 import sys
@@ -168,3 +168,17 @@ def test_the_default_run_leaves_out_the_servers_that_nobody_promises(
 )
 def test_a_path_is_told_from_an_option(argument: str, *, expected: bool) -> None:
     assert is_path(argument) is expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("core/loop/turn.py", "tests/unit/core/loop/test_turn.py"),
+        ("bots/delivery/next_step.py", "tests/unit/bots/delivery/test_next_step.py"),
+        ("bots/settings/__init__.py", "tests/unit/bots/settings/test_settings.py"),
+        ("tests/unit/core", "tests/unit/core"),
+        ("-x", "-x"),
+    ],
+)
+def test_a_module_of_the_product_stands_for_the_files_that_import_it(argument: str, expected: str) -> None:
+    assert expected in paths_for(argument)
