@@ -17,7 +17,7 @@ from core.prompt.system_prompt import RunPrompt
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
-from tests.fakes.streamed_model import calls, text
+from tests.fakes.streamed_model import USAGE, calls, text
 from tests.integration.core.conftest import ALICE, World
 from tests.support.conversations import words
 from tests.support.narrow import require
@@ -103,6 +103,7 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
     stored = await world.messages(run_id)
     assert [one.type for one in stored].count("summary") == 1
     assert sum(one.type == "tool" for one in stored) == 3
+    assert (await world.deps.stores.conversations.usage(run_id=run_id)).input_tokens == 5 * USAGE.input_tokens
 
     world.model.turns = [text("green then")]
     await world.run("or green")

@@ -36,5 +36,5 @@ async def test_an_edit_that_makes_a_request_is_answered_and_one_of_a_request_is_
         await chat.edit(PERSON, channel, other, "@threadhand Bye")
         await stage.until(lambda: "Until later." in str(answers(stage, other)), "it goes on")
         assert str(answers(stage, first)).count("Hi there.") == 1
-        runs = stage.database_reader("SELECT status FROM run", ())
+        runs = stage.rows("SELECT status FROM run")
         assert [status for (status,) in runs] == ["completed"] * 2, stage.report()
