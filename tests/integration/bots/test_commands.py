@@ -1,6 +1,7 @@
 """The words that are answered at once."""
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from core.domain.audit import AuditEntry
 from core.domain.errors import StorageUnavailable
 from core.domain.plans import Plan, Step
 from core.domain.threads import Address
+from core.failpoints import FailpointHit, arm
 from core.flow.plan_changes import add_plan
 from storage.sql.tables import threads
 from tests.contracts.stores import TEST
@@ -25,6 +27,11 @@ from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, comm
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 from tests.integration.core.test_consent import EVIL, PAGE, READING, with_tools
+from tests.support.narrow import require
+
+
+async def one_piece(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 async def test_new_starts_afresh_and_forget_deletes(stage: ReceiverStage) -> None:
@@ -213,3 +220,23 @@ async def test_a_step_is_added_once(stage: ReceiverStage, monkeypatch: pytest.Mo
 
     (after,) = await plans.read(run.thread_id)
     assert [step.text for step in after.steps] == ["one", "Pay Bob 100 EUR"]
+
+
+async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [text("one")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    before = require(await stage.world.deps.stores.conversations.find(HERE))
+    sandboxes = require(stage.receiver.commands.sandboxes)
+    sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
+    await sandbox.files.write("secret.txt", one_piece(b"x"))
+    arm("storage.forget.before:raise")
+    try:
+        with pytest.raises(FailpointHit):
+            await stage.receiver.receive(command("forget", argument="yes"))
+    finally:
+        arm("")
+
+    sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
+    assert await sandbox.files.list(".") == ()
+    await stage.receiver.receive(command("forget", argument="yes"))
+    assert await stage.world.deps.stores.conversations.find(HERE) is None

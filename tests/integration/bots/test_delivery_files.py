@@ -150,3 +150,17 @@ async def test_options_that_a_question_cannot_show_whole_are_listed_in_a_file(
     listed = "".join(f"{number}. {option}\n" for number, option in enumerate(options, 1))
     files = [(name, content.decode()) for name, content in stage.surface.all_files()]
     assert files == ([("options.txt", listed)] if is_listed else [])
+
+
+async def test_a_file_that_is_too_large_is_told_with_its_size_and_the_limit(stage: Stage) -> None:
+    stage.links_to = ""
+    stage.surface.file_bytes_max = 3_000_000
+    run_id = await ended_with_files(stage, "a.txt", content=b"x" * 3_200_000)
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    (notice,) = [one.newest for one in stage.of(Notice)]
+    assert isinstance(notice, Notice)
+    assert notice.markdown == (
+        "The file `a.txt` is too large to post here: it has 3.2 MB, and at most 3.0 MB are accepted. "
+        "Ask me to split or compress it."
+    )

@@ -157,3 +157,46 @@ async def test_the_jail_is_described_as_it_will_run(egress: str, fact: str) -> N
     report = "\n".join(map(str, findings))
     assert fact in report
     assert ("777 MiB of disk" in report) is all(finding.state == "ok" for finding in findings)
+
+
+async def test_the_services_outside_are_told_with_what_turns_them_on(env_file: Path) -> None:
+    told = (await found(env_file))["outside"]
+    assert (told.state, told.fact) == ("note", "searches the web without a key and reads pages by itself.")
+    assert "THREADHAND_RAPIDAPI_KEY (data providers)" in told.remedy
+    keys = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_MODEL")
+    more = ("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_ACCOUNT_ID")
+    full = (await found(env_file, **dict.fromkeys((*keys, *more), "secret0")))["outside"]
+    assert str(full) == "ok    outside   searches the web by Tavily and reads pages by Firecrawl."
+
+
+async def test_a_mistake_in_the_settings_is_a_finding(env_file: Path) -> None:
+    finding = (await found(env_file, HTP_PORT="1"))["settings"]
+    assert finding.state == "fail"
+    assert "THREADHAND_HTTP_PORT" in finding.fact
+
+
+async def test_a_port_in_use_is_found(env_file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        finding = (await found(env_file, HTTP_PORT=str(taken.getsockname()[1])))["http"]
+    assert finding.state == "note"
+    assert "is in use" in finding.fact
+
+
+async def test_an_open_api_is_found(env_file: Path) -> None:
+    finding = (await found(env_file, HTTP_HOST="0.0.0.0"))["http"]  # noqa: S104 - what is tested
+    assert finding.state == "fail"
+
+
+async def test_a_missing_model_key_is_named(env_file: Path) -> None:
+    finding = (await found(env_file, MODEL="anthropic/claude-x", LLM_API_KEY=""))["model"]
+    assert (finding.state, finding.remedy) == ("fail", "Set ANTHROPIC_API_KEY, or THREADHAND_LLM_API_KEY.")
+
+
+async def test_a_model_of_embeddings_without_its_key_is_found_and_none_is_no_finding(env_file: Path) -> None:
+    assert "meaning" not in await found(env_file, is_offline=False, MODEL="")
+    settings = {"MODEL": "", "EMBEDDING_MODEL": "openai/e", "LLM_API_KEY": ""}
+    finding = (await found(env_file, is_offline=False, **settings))["meaning"]
+    assert (finding.state, finding.fact) == (
+        "fail",
+        "The embedding model openai/e needs a key: set OPENAI_API_KEY in .env.",
+    )

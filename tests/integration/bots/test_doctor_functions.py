@@ -28,3 +28,10 @@ async def test_a_token_that_modal_refuses_is_told_and_not_shown(
     assert finding.state == "fail"
     assert "MODAL_TOKEN_ID" in finding.fact
     assert "as-hidden-0815" not in str(finding)
+
+
+async def test_a_function_that_is_deployed_is_found_and_not_called(tmp_path: Path) -> None:
+    async with deployed("execute_run") as stage:
+        (finding,) = await found(tmp_path)
+        assert str(finding) == f"ok    functions the app {APP} at Modal takes runs."
+        assert stage.modal.world.function_calls.made == []

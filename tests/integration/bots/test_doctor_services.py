@@ -1,5 +1,6 @@
 """The doctor at simulated services: each fault is one line, with the command or link that mends it."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import pytest
 
 from bots.settings import load_process_settings
 from bots.setup.doctor import find_late_problems, run_checks
-from bots.setup.findings import Finding
+from bots.setup.findings import Finding, print_findings
 from bots.setup.service_checks import DISCORD_PERMISSIONS
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from simulator.discord.server import DiscordSimulator
@@ -289,3 +290,23 @@ async def test_the_image_model_is_looked_up_and_data_keys_are_said_to_be_untried
     # the key of the language model's endpoint is sent nowhere else
     lines = await services.found("outside", IMAGE_MODEL="other/small")
     assert "other/small is not tried, because pictures cost money; its provider does not" in lines[1]
+
+
+async def test_names_in_place_of_ids_are_refused_before_any_call(services: Services) -> None:
+    findings = await services.findings(ALLOWED_CHANNELS="#general", ADMINS="bob")
+    failed = [one for one in findings if one.state == "fail"]
+    assert [one.subject for one in failed] == ["settings", "settings"]
+    assert "'#general' is no id. Write ids such as C0123ABCD (Slack)" in failed[0].fact
+    line = await services.failed(CHANNEL_FOLLOW_MODES="#general=mention")
+    assert "THREADHAND_CHANNEL_FOLLOW_MODES has a bad value ('#general=mention')" in line
+    line = await services.failed(CHANNEL_FOLLOW_MODES="C0123=always")
+    assert "for C0123: the modes are follow, mention and quiet. Correct it in .env." in line
+
+
+async def test_findings_are_printed_as_json(services: Services, capsys: pytest.CaptureFixture[str]) -> None:
+    code = print_findings(await services.findings(MODEL="nonsense"), as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["ok"]) == (1, False)
+    (failed,) = (one for one in told["findings"] if one["state"] == "fail")
+    assert failed["subject"] == "model"
+    assert failed["remedy"].startswith("Set THREADHAND_MODEL")

@@ -8,6 +8,7 @@ import pytest
 
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
+from core.tools.catalogue import all_tools
 from tests.fakes.preloaded import command_of
 from tests.paths import FAKES
 from tests.support.mcp_servers import http_fake
@@ -74,3 +75,18 @@ async def test_a_file_that_cannot_be_used_is_one_finding(tmp_path: Path) -> None
     failed = [one for one in findings if one.state == "fail"]
     assert [one.subject for one in failed] == ["mcp", "model"]
     assert "In the MCP settings, one: urll" in failed[0].fact
+
+
+async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> None:
+    (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_server.py", enabled_tools=["nothing_*"])})
+    assert finding.state == "note"
+    assert finding.fact.startswith("child answers, but none of its ")
+    assert "enabled_tools" in finding.remedy
+
+
+async def test_more_tools_than_a_model_can_have_are_counted(tmp_path: Path) -> None:
+    (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_hostile.py", "many")})
+    assert finding.state == "ok"
+    own = len(all_tools())
+    counted = f"{128 - own} of its 1000 tools can be used, left out: {own} in runs with all own tools"
+    assert f"{counted}: a model accepts 128" in finding.fact

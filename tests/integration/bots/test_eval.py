@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bots.eval import runner
 from bots.eval.runner import EvalOptions, compare_results, evaluate, run_eval
 from bots.eval.task_from_thread import write_thread_as_task
 from bots.settings import Settings, load_settings
@@ -105,3 +106,21 @@ def test_the_command_prints_a_line_for_each_task_and_logs_to_a_file(tmp_path: Pa
     assert first.startswith("passed  greeting-needs-no-tools")
     assert [line for line in others if line.startswith(("passed ", "FAILED "))] == []
     assert " info " in (tmp_path / "eval" / "eval.log").read_text()
+
+
+async def test_what_cannot_be_played_is_said_at_once() -> None:
+    async def problem(**options: object) -> str:
+        with pytest.raises(ConfigurationError) as raised:
+            await run_eval(settings(), EvalOptions(**options), lambda _line: None)
+        return str(raised.value)
+
+    assert "Choose a model" in await problem(names=("greeting-needs-no-tools",))
+    assert "no scripted model silver" in await problem(model="scripted:silver")
+    assert "no task nothing" in await problem(model="scripted:golden", names=("nothing",))
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_a_tool_server_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TOOLS_SECONDS_MAX", 0)
+    with pytest.raises(ConfigurationError, match="The tool server of the tasks did not start within 0 s"):
+        await evaluate(settings(), SMOKE[:1], EvalOptions(model="scripted:golden"))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -268,3 +268,28 @@ async def test_with_a_model_documents_can_be_asked_about_within_the_budget_of_a_
         assert "Paris" in await guest.output("mcp_own_ask_document", **asked)
         answers = [await guest.call("mcp_own_ask_document", **asked) for _ in range(5)]
         assert "used up the budget of a run" in str(answers[-1].result["output"])
+
+
+async def test_what_cannot_be_deleted_now_is_deleted_later(
+    sessions: McpSessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = new_worker_id()
+    thread_id = await left(sessions, name)
+    assert isinstance(sessions.sandboxes, Destroyed)
+    sessions.sandboxes.is_away = True
+    await sessions.delete_dead_sessions()
+    assert await is_there(sessions, thread_id)
+    assert "was not deleted: away" in caplog.text
+    sessions.sandboxes.is_away = False
+    await sessions.delete_dead_sessions()
+    assert not await is_there(sessions, thread_id)
+
+
+async def test_without_a_folder_for_locks_a_session_works_all_the_same(
+    sessions: McpSessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    (sessions.folder.parent / "file").touch()
+    async with replace(sessions, folder=sessions.folder.parent / "file").open_session() as thread_id:
+        assert await is_there(sessions, thread_id)
+    assert not await is_there(sessions, thread_id)
+    assert "will not be deleted" in caplog.text

@@ -1,17 +1,35 @@
 """The figures: bounded labels, honest results, and what a platform answered call by call."""
 
+from collections.abc import AsyncGenerator
+
 import aiohttp
 import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.bootstrap.observability import build_http_trace, platform_call_label
+from bots.bootstrap.observability import InstrumentedModel, build_http_trace, platform_call_label
 from bots.observability.metrics import Metrics
 from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps
-from core.domain.errors import ConfigurationError
+from core.domain.errors import ConfigurationError, ModelUnavailable
 from core.domain.threads import Usage
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 from tests.support.web import serve_http
+
+REQUEST = ModelRequest(model="m", messages=())
+
+
+class Model:
+    """Says one word, then ends or breaks off."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self._breaks = breaks
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        yield TextDelta(text="hello")
+        if self._breaks:
+            raise ModelUnavailable("away")
+        yield ModelFinished(finish_reason="stop")
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -97,3 +115,19 @@ async def test_what_a_call_cost_is_told_or_estimated() -> None:
     metrics.count_usage("m", Usage(cost_usd=0.5, estimated_usd=0.2))
     assert sample(metrics, "cost_usd_total", model="m", kind="told") == pytest.approx(0.3)
     assert sample(metrics, "cost_usd_total", model="m", kind="estimated") == pytest.approx(0.2)
+
+
+async def test_a_model_call_ends_well_or_by_the_kind_of_its_error() -> None:
+    metrics = Metrics(models=["m"])
+    deltas = [delta async for delta in InstrumentedModel(Model(), metrics).stream(REQUEST)]
+    assert [type(delta) for delta in deltas] == [TextDelta, ModelFinished]
+    with pytest.raises(ModelUnavailable):
+        async for _ in InstrumentedModel(Model(breaks=True), metrics).stream(REQUEST):
+            pass
+    left = InstrumentedModel(Model(), metrics).stream(REQUEST)
+    await anext(left)
+    await left.aclose()
+    for result in ("ok", "ModelUnavailable", "left"):
+        assert sample(metrics, "model_seconds_count", model="m", result=result) == 1, result
+    assert sample(metrics, "model_first_token_seconds_count", model="m") == 3
+    assert sample(metrics, "under_way", step="model") == 0

@@ -1,20 +1,32 @@
 """What people said in a thread before the agent was called reaches the model, marked as overheard."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bots.discord.app import DiscordApp
 from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
 from core.domain.errors import SurfaceRateLimited
-from core.domain.threads import Address, ChatMessage
+from core.domain.threads import Address, ChatMessage, ChatPage
+from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from simulator.slack.world import Channel, Message
 from tests.support.closing import close_after
+
+
+class NoCursors:
+    async def advance_cursors(self, platform: str, cursors: Mapping[str, str]) -> None:
+        return None
+
+    async def cursors(self, platform: str) -> dict[str, str]:
+        return {}
+
 
 DEFAULTS = SlackSettings()
 
@@ -134,3 +146,39 @@ async def test_links_lead_only_to_what_the_person_may_read() -> None:
         (one,) = (await read(inside, hidden, person_id=alice)).values()
         assert one is not None
         assert one.text == "the password"
+
+
+async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() -> None:
+    async with slack_scene() as (slack, app, channel):
+        root = await slack.say("alice", channel, "@threadhand hello")
+        address = Address(platform="slack", workspace_id="T", channel_id=channel, thread_key=root)
+        before = datetime.fromtimestamp(float(root), UTC)
+        calls = len(slack.calls)
+        assert await app.thread_history.read(address, before=before, limit=20) == ChatPage()
+        assert [one.method for one in list(slack.calls)[calls:]] == []
+
+
+async def test_a_long_discord_thread_says_what_is_left_out() -> None:
+    async with (
+        DiscordSimulator() as discord,
+        close_after(
+            DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
+        ) as app,
+    ):
+        await app.start()
+        channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
+        root = await discord.say("alice", channel, "the beginning")
+        await discord.start_thread("alice", channel, root, "Long")
+        for number in range(120):
+            await discord.say("bob", channel, f"reply {number}", thread_id=root)
+            await asyncio.sleep(0.002)  # ids are ordered by milliseconds
+        address = Address(platform="discord", workspace_id="3001", channel_id=channel, thread_key=root)
+        before = datetime.now(UTC) + timedelta(seconds=2)
+        page = await app.thread_history.read(address, before=before, limit=50)
+        assert page.root is not None
+        assert page.root.text == "the beginning"
+        assert [one.text for one in page.messages] == [f"reply {n}" for n in range(70, 120)]
+        assert page.omitted == 71
+        oldest = app.thread_history.parse_sent_at(page.messages[0].message_ref)
+        further = await app.thread_history.read(address, before=oldest, limit=50)
+        assert [one.text for one in further.messages] == [f"reply {n}" for n in range(20, 70)]

@@ -245,3 +245,8 @@ async def test_a_stranger_gets_a_code_and_is_let_in_by_it(receiver: ActionReceiv
     assert (await receiver.receive(direct("now", key="d3"))).run_id is not None
     elsewhere = await receiver.receive(message("here", key="k1", author=BOB))
     assert elsewhere.run_id is None
+
+
+async def test_stop_where_nothing_runs_says_so(stage: ReceiverStage) -> None:
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    assert (await stage.receiver.receive(command("stop"))).notice == "Nothing is running here."

@@ -352,3 +352,22 @@ async def test_an_app_that_slack_creates_here_needs_no_copied_secrets(stage: Set
     assert settings.slack_client_secret.get_secret_value() == stage.slack.oauth.client_secret
     (created,) = [one for one in stage.slack.calls if one.method == "apps.manifest.create"]
     assert created.arguments["manifest"] == build_manifest(public_url="https://agent.example")
+
+
+@pytest.mark.parametrize(
+    ("model", "has_ollama"), [("ollama_chat/llama3.2", False), ("bedrock/amazon.nova-lite-v1:0", True)]
+)
+async def test_a_model_without_a_key_is_saved(
+    stage: SetupStage, model: str, has_ollama: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = stage.model.base_url if has_ollama else "http://127.0.0.1:9"
+    monkeypatch.setattr("bots.setup.model_checks.OLLAMA_URL", address)
+    monkeypatch.setenv("OLLAMA_API_BASE", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_BEDROCK_RUNTIME_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "simulated")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    stage.model.key = ""
+    dialog = ScriptedDialog({"Model": [model]})
+    await run_wizard(dialog, stage.env_file)
+    assert values(stage).model == model
+    assert ("  small" in dialog.text) == has_ollama

@@ -1,12 +1,37 @@
 """Logging in, staying connected, and reading what was missed."""
 
 import asyncio
+import threading
 
 import pytest
+from discord.gateway import KeepAliveHandler
 
 from bots.discord.app import DiscordApp
 from bots.discord.gateway import backfill
 from core.domain.errors import ConfigurationError
+from core.tasks import spawn
+from tests.support.waiting import until
+
+
+async def refused(discord, program, *, token: str | None = None, api_url: str = "") -> str:
+    app = DiscordApp(
+        token=token or discord.world.token, receive=program.receive, cursors=program, api_url=api_url or discord.api_url
+    )
+    with pytest.raises(ConfigurationError) as error:
+        await app.start()
+    await app.close()
+    return str(error.value)
+
+
+def heartbeats() -> list[KeepAliveHandler]:
+    here = asyncio.get_running_loop()
+    return [one for one in threading.enumerate() if isinstance(one, KeepAliveHandler) and one.ws.loop is here]
+
+
+def all_ended(threads: list[KeepAliveHandler]) -> bool:
+    for one in threads:
+        one.join(2)
+    return not any(one.is_alive() for one in threads)
 
 
 async def test_without_the_content_intent_mentions_and_commands_are_served(discord, program, connect, caplog) -> None:
@@ -96,3 +121,19 @@ async def test_who_cannot_sign_in_is_told_in_one_sentence(discord, program, toke
     with pytest.raises(ConfigurationError, match=sentence):
         await app.start()
     await app.close()
+
+
+async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> None:
+    sentence = await refused(discord, program, api_url="http://127.0.0.1:1")
+    assert "cannot be reached" in sentence
+
+
+async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(discord, program) -> None:
+    discord.settings.shards = 2  # five seconds lie between their identifications
+    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
+    starting = spawn(app.start(), name="start")
+    await until(lambda: len(heartbeats()) >= 2)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert await asyncio.to_thread(all_ended, heartbeats())

@@ -89,3 +89,22 @@ async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
             await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
     (request,) = asked
     assert "Authorization" not in request.headers
+
+
+async def test_a_file_of_a_forwarded_message_is_found_again_when_its_link_has_expired(world, monkeypatch) -> None:
+    file = await attached(world)
+    rest, call = world.app.files._rest, world.app.files._rest.call
+
+    async def call_as_forward(*arguments, **more):
+        answer = await call(*arguments, **more)
+        return {"message_snapshots": [{"message": answer}]}
+
+    monkeypatch.setattr(rest, "call", call_as_forward)
+    stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0")
+    assert await read(world.app.files, stale) == b"a,b\n"
+
+
+async def test_a_reference_that_cannot_be_read_is_one_sentence(world) -> None:
+    for reference in ("", "{", "[]", "7"):
+        with pytest.raises(RunError, match="no longer available"):
+            await read(world.app.files, IncomingFile(file_ref=reference, name="a.csv"))

@@ -11,6 +11,7 @@ from bots.discord.permissions import MISSING_WRITE_PERMISSION, THREAD_LOCKED
 from bots.inbound.actions import NOT_STORED, UNKNOWN_CONTROL, CommandCalled, Outcome
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.threads import Ask
+from simulator.discord.people.interactions import COMMAND, MODAL_SUBMIT, start_interaction, wait_for_answer
 from simulator.discord.rules.permissions import SEND_IN_THREADS
 from simulator.view import SentFile
 from tests.support.narrow import require_type
@@ -227,3 +228,19 @@ async def test_a_retry_starts_nothing_where_the_bot_may_not_write(world, action:
     await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
     await world.until(lambda: told_privately(world.thread) == [why])
     assert len(world.program.received) == before
+
+
+async def test_a_command_and_a_form_that_the_bot_does_not_know_are_answered(world, caplog) -> None:
+    simulated = world.discord.world
+    place = (simulated.people["bob"], simulated.channels[world.general.channel_id])
+    command = {"id": "1", "name": "of_another_version", "type": 1}
+    called = start_interaction(simulated, COMMAND, *place, command)
+    await wait_for_answer(simulated, called)
+    form = {"custom_id": "th:another:form", "components": []}
+    sent = start_interaction(simulated, MODAL_SUBMIT, *place, form, opened_by=called)
+    await wait_for_answer(simulated, sent)
+    assert told_privately(world.general) == [UNKNOWN_CONTROL, UNKNOWN_CONTROL]
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+    for name in ("of_another_version", "th:another:form"):
+        assert any(name in one for one in caplog.messages)
+    assert world.program.received == []

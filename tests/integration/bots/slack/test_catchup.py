@@ -46,6 +46,12 @@ from tests.support.closing import close_after
 from tests.support.waiting import until
 from tests.support.web import serve_http
 
+
+async def settled(storing_receiver: StoringReceiver, channels: int) -> None:
+    await storing_receiver.marked(channels)
+    assert len(await storing_receiver.marks()) == channels
+
+
 FIRST, SECOND = "T0SIM0001", "T0SIM0002"
 
 
@@ -460,3 +466,31 @@ async def test_what_was_left_alone_is_not_decided_again(
     async with listening(slack, storing_receiver):
         await told(caplog, "caught up in workspace")
     assert storing_receiver.taken == ["but now"]
+
+
+async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start(
+    storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(backfill, "NEW_CHANNELS_MAX", PAGE_SIZE + 5)
+    channels = ("general", "other", *(f"c{number}" for number in range(PAGE_SIZE + 10)))
+    settings = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=channels)
+    async with SlackSimulator(settings=settings) as slack:
+        await heard_once(slack, storing_receiver)
+        async with listening(slack, storing_receiver):
+            await until(lambda: calls_of(slack, "conversations.history") > 0)
+            await settled(storing_receiver, 1 + PAGE_SIZE + 5)
+        assert calls_of(slack, "users.conversations") == 3 + 2
+        async with listening(slack, storing_receiver):
+            await settled(storing_receiver, len(slack.workspace.channels))
+
+
+async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, storing_receiver: StoringReceiver):
+    async with unplugged(slack, storing_receiver, outage_seconds=60.0) as parts:
+        catch_up, event_handler = parts.catch_up, parts.event_handler
+        catch_up.on_connection_state(is_connected=True)
+        catch_up.on_connection_state(is_connected=False)
+        catch_up.on_connection_state(is_connected=True)
+        await _hand_over(slack, event_handler, "@threadhand begin")
+        await storing_receiver.marked()
+    assert calls_of(slack, "conversations.history") == 0

@@ -1,18 +1,27 @@
 """Shortcuts, their form and the slash command begin runs, and are answered in time whatever happens."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from slack_sdk.web.async_client import AsyncWebClient
 
 from bots.inbound.actions import Outcome
 from bots.slack.install.manifest import build_manifest
 from core.domain.actions import IncomingMessage
+from core.domain.json import JsonObject
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import read_manifest
 from simulator.view import SeenForm, SentFile
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, general, running
 from tests.support.waiting import until
+
+BUTTONS: list[JsonObject] = [
+    {"type": "button", "action_id": name, "value": value, "text": {"type": "plain_text", "text": name}}
+    for name, value in (("run:stop", "r1"), ("feedback", "r1:bad"))
+]
+
 
 RUN = Outcome(run_id="run-1")
 ASK = "Ask Threadhand"
@@ -120,3 +129,28 @@ async def test_nothing_is_posted_for_a_person_without_access(slack: SlackSimulat
             await slack.submit("bob", form.form_id, {"request": "Plan"})
     assert texts_of(slack) == ["Not for you."]
     assert general(slack).messages[0].visible_to == "alice"
+
+
+@pytest.mark.parametrize("kind", ["command", "shortcut", "form", "0", "message shortcut", "1"])
+async def test_what_a_person_does_is_acknowledged_before_slack_answers_us(kind: str):
+    """The simulator waits longer than Slack, which allows 3 s. tests/unit/bots/slack/test_acknowledgement.py counts."""
+    settings = SlackSettings(**read_manifest(build_manifest()), ack_seconds=30)
+    receiver = RecordingReceiver(outcome=RUN)
+    async with SlackSimulator(settings=settings) as slack, running(slack, receiver):
+        channel = channel_of(slack)
+        bot = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
+        blocks = [{"type": "actions", "block_id": "b", "elements": BUTTONS}]
+        ts = str((await bot.chat_postMessage(channel=channel, text="x", blocks=blocks))["ts"])
+        await slack.use_shortcut("alice", ASK, channel, ts)
+        form = await form_of(slack)
+        slack.misbehave("slow", method="*", times=99, seconds=60)
+        if kind == "command":
+            await slack.command("bob", channel, "threadhand", {"text": "Draw"})
+        elif kind == "form":
+            with suppress(ValueError):  # the form says that it could not begin
+                await slack.submit("alice", form.form_id, {"request": "Why?"})
+        elif "shortcut" in kind:
+            await slack.use_shortcut("bob", ASK, *((channel, ts) if " " in kind else ()))
+        else:
+            action_id = str(BUTTONS[int(kind)]["action_id"])
+            await slack.press("bob", channel, ts, f"b/{action_id}")

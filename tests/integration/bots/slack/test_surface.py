@@ -9,7 +9,7 @@ from bots.slack.app import SlackApp
 from core.domain.errors import ConfigurationError, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import replies
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, replies
 
 ANSWER = AnswerPart(markdown="An answer.")
 
@@ -69,3 +69,32 @@ async def test_a_slack_out_of_reach_is_told_to_the_operator():
     app = SlackApp(bot_token="xoxb-1", api_url="http://127.0.0.1:9/api/")
     with pytest.raises(ConfigurationError, match="cannot be reached"):
         await app.start()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "setting"),
+    [
+        ({"bot_token": "xoxb-wrong"}, "THREADHAND_SLACK_BOT_TOKEN"),
+        ({"app_token": "xapp-wrong"}, "THREADHAND_SLACK_APP_TOKEN"),
+    ],
+)
+async def test_a_wrong_token_is_told_to_the_operator(
+    slack: SlackSimulator, receiver: RecordingReceiver, tokens: dict[str, str], setting: str
+):
+    right = {"bot_token": slack.settings.bot_token, "app_token": slack.settings.app_token}
+    app = SlackApp(**{**right, **tokens}, api_url=slack.api_url, receive=receiver.receive)
+    with pytest.raises(ConfigurationError, match=setting):
+        await app.start()
+
+
+async def test_an_app_that_cannot_hear_is_told_to_the_operator(receiver: RecordingReceiver):
+    with pytest.raises(ConfigurationError, match="THREADHAND_SLACK_SIGNING_SECRET"):
+        SlackApp(bot_token="xoxb-1", receive=receiver.receive)
+
+
+async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator):
+    slack.misbehave("rate_limit", method="auth.test", times=6, seconds=1)
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await app.start()
+    assert app.identity.team_id
+    await app.close()

@@ -221,3 +221,18 @@ async def test_a_wrong_link_is_no_raw_json_for_people(stage: Stage, path: str) -
     text = await page(stage, path, 404)
     assert text.startswith("Nothing is here\n")
     assert "ask for a new one" in text
+
+
+async def test_a_file_that_is_known_is_not_sent_again(stage: Stage) -> None:
+    url = await site(stage)
+    async with stage.http.head(url) as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.content_length == len(SITE["site/index.html"])
+        etag = response.headers["ETag"]
+    async with stage.http.get(url, headers={"If-None-Match": etag}) as response:
+        assert (response.status, await response.read()) == (304, b"")
+        assert "sandbox" in response.headers["Content-Security-Policy"]
+    (contents,) = stage.sandboxes.contents.values()
+    contents["site/index.html"] = b"changed"
+    async with stage.http.get(url, headers={"If-None-Match": etag}) as response:
+        assert (response.status, await response.read()) == (200, b"changed")
