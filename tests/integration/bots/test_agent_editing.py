@@ -10,7 +10,8 @@ import pytest
 
 from bots.bootstrap.inbound import build_roster
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import Outcome
+from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.commands.table import answer_command
 from bots.settings import load_settings
 from core.agents.definition import PROMPT_CHARACTERS_MAX, AgentDefinition
 from core.domain.actions import AskAnswered
@@ -24,6 +25,12 @@ from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStag
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 from tests.support.narrow import require
+
+
+async def say(stage: ReceiverStage, argument: str, by: Person = ALICE) -> Outcome:
+    called = CommandCalled(address=HERE, dedupe_key=argument, name="agents", argument=argument, person=by)
+    return await answer_command(called, stage.receiver.commands)
+
 
 PROMPT = "Each Monday you write the report.\nUse three headings:\n- done\n- next\n- risks"
 DRAFT = {
@@ -185,3 +192,12 @@ async def test_a_draft_is_shown_with_its_changes_and_saved_by_nobody(office: Rec
     assert "-  You write and repair programs." in results[1]
     assert "+prompt: Be brief." in results[1]
     assert await agents(office) == before
+
+
+async def test_an_agent_that_was_made_in_chat_is_gone_after_a_reset(office: ReceiverStage) -> None:
+    roster = office.receiver.commands.roster
+    await roster.make_current(AgentDefinition(agent_id="mine", name="Mine", description="Ours."))
+    assert "is gone" in (await say(office, "reset mine")).notice
+    assert "mine" not in await agents(office)
+    assert "works as version 1" in (await say(office, "rollback mine 1")).notice
+    assert "mine" in await agents(office)

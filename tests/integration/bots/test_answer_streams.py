@@ -139,3 +139,16 @@ async def test_text_before_a_tool_call_stays_whole_and_the_answer_follows(
     await played(stage, growing, first, text(SECOND), gate=gate)
     assert list(growing.written.values()) == [f"{FIRST}To the end"]
     assert answers(growing) == [SECOND.strip()]
+
+
+async def test_a_stream_that_waits_out_a_rate_limit_does_not_hold_up_a_close(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    limited = Failure("finish", SurfaceRateLimited("slowly", retry_after_seconds=300))
+    growing.failures.append(limited)
+    stage.world.model.turns = [[TextDelta(text=FIRST), *calls(("echo", '{"text": "a"}'))], text(SECOND)]
+    _, running = await stage.start_followed()
+    await running
+    await until(lambda: not growing.failures)
+    async with asyncio.timeout(30):
+        await stage.delivery.close()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from grpclib import Status
 
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
@@ -35,3 +36,10 @@ async def test_a_function_that_is_deployed_is_found_and_not_called(tmp_path: Pat
         (finding,) = await found(tmp_path)
         assert str(finding) == f"ok    functions the app {APP} at Modal takes runs."
         assert stage.modal.world.function_calls.made == []
+
+
+async def test_a_modal_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    async with deployed("execute_run") as stage:
+        stage.modal.faults.arm("FunctionGet", Status.RESOURCE_EXHAUSTED, "not now")
+        (finding,) = await found(tmp_path)
+    assert (finding.state, "a limit of the Modal workspace" in finding.fact) == ("fail", True)

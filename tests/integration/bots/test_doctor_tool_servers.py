@@ -1,5 +1,6 @@
 """The doctor at the tool servers: each is tried as a run would, and told in one line without its secrets."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,3 +91,10 @@ async def test_more_tools_than_a_model_can_have_are_counted(tmp_path: Path) -> N
     own = len(all_tools())
     counted = f"{128 - own} of its 1000 tools can be used, left out: {own} in runs with all own tools"
     assert f"{counted}: a model accepts 128" in finding.fact
+
+
+async def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    mute = {"command": "sleep", "args": ["600"], "connect_timeout_seconds": 0.5}
+    async with asyncio.timeout(60):
+        (finding,) = await of_servers(tmp_path, {"mute": mute})
+    assert (finding.state, finding.fact) == ("fail", "mute: it did not answer within 0.5 s.")

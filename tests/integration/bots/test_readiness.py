@@ -18,6 +18,11 @@ from tests.integration.core.conftest import world as world  # a fixture is found
 from tests.servers import redis
 
 
+class BrokenQueue(MemoryRunQueue):
+    async def get(self) -> str:
+        raise RuntimeError("broken")
+
+
 async def receive(_: UserAction) -> Outcome:
     return Outcome()
 
@@ -57,3 +62,18 @@ async def test_redis_is_asked_where_there_is_one() -> None:
     with redis() as url:
         async with open_messaging(load_settings({"THREADHAND_REDIS_URL": url}, None)) as connected:
             assert await messaging_checks(connected)["redis"]() == ""
+
+
+async def test_a_worker_that_can_take_nothing_up_says_so(world: World) -> None:
+    claims = Claims()
+    world.with_deps(claims=claims)
+    worker = Worker(world.deps, BrokenQueue())
+    worker.start()
+    try:
+        async with asyncio.timeout(30):
+            await claims.beats.wait()
+            while await worker_check(worker)() == "":
+                await asyncio.sleep(0)
+        assert await worker_check(worker)() == "It takes up no runs."
+    finally:
+        await worker.close()

@@ -1,6 +1,8 @@
 """Traces: spans below each other, with ids and words of ours alone; a clear sentence where the extra is missing."""
 
+import os
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -12,6 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import RunTracing, open_tracing
+from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from tests.support.web import serve_http
@@ -102,3 +105,12 @@ async def test_spans_reach_a_collector_before_the_program_ends(
         with figures.time_step("run", run_id="r-1"):
             pass
     assert names == ["invoke_agent threadhand"]
+
+
+def test_the_endpoint_of_traces_is_read_under_both_names(tmp_path: Path) -> None:
+    plain = {"THREADHAND_DATA_DIR": os.fspath(tmp_path)}
+    assert load_settings(plain, None).otel_endpoint == ""
+    named = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert load_settings(named, None).otel_endpoint == "http://collector:4318"
+    ours = {**named, "THREADHAND_OTEL_ENDPOINT": "http://other:4318"}
+    assert load_settings(ours, None).otel_endpoint == "http://other:4318"

@@ -8,7 +8,7 @@ import pytest
 from core.context.untrusted_text import unwrap_message
 from core.domain.budget import Budget, Limit, Price, Spending, Spent, find_exhausted, price_usage
 from core.domain.errors import ModelUnavailable
-from core.domain.threads import Usage
+from core.domain.threads import APP_PREFIX, Person, Usage
 from core.llm.retry import stream_with_retries
 from core.ports import ModelFinished, TextDelta
 from tests.fakes.streamed_model import calls, text
@@ -138,3 +138,19 @@ async def test_a_stream_that_dies_is_charged_beside_the_one_after_it(world: Worl
     world.model.turns = [[TextDelta(text="word " * 100), ModelUnavailable("away")], text("done")]
     world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
     assert (await used(world, await world.run("go"))).output_tokens >= 85
+
+
+async def test_the_day_of_an_app_is_its_own_and_no_persons(world: World) -> None:
+    world.with_deps(budget=Budget(person=Limit(tokens=1_000), app=Limit(tokens=15)))
+    world.model.turns = [text("one"), text("two"), text("three")]
+    app, other = (Person(person_id=f"{APP_PREFIX}A{n}", name="Alerts") for n in (1, 2))
+    world.author, person = app, world.author
+    await world.run("go")
+    last = await world.read_end(await world.run("again"))
+    assert last.message.startswith("Today's budget of the app that asked is used up: ")
+    assert "`THREADHAND_BUDGET_APP_DAY_TOKENS`" in last.message
+    assert len(world.model.requests) == 1
+    for author in (other, person):
+        world.author = author
+        await world.run("go")
+    assert len(world.model.requests) == 3

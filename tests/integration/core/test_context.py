@@ -1,5 +1,6 @@
 """How a run holds its conversation: within the window, after a refusal, over runs, and beside other people's talk."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from core.domain.events import ChecklistChanged, RunFailed
 from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
 from core.llm.retry import stream_with_retries
 from core.prompt.system_prompt import RunPrompt
+from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
@@ -224,3 +226,28 @@ async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> No
     refusals = " ".join(sent(world, 2))
     assert "'nope' is no message id" in refusals
     assert "There is no file 'r1/1'" in refusals
+
+
+async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: World) -> None:
+    world.with_deps(context_policy=policy(30_000, summary_tokens=9500, kept_tokens=2300))
+    summing, held = asyncio.Event(), asyncio.Event()
+    plan = [echo(900), echo(900, seed=2), echo(900, seed=3)]
+
+    async def play(request: Any) -> Any:
+        if plan:
+            world.model.turns = [plan.pop(0)]
+            async for delta in world.model.stream(request):
+                yield delta
+            return
+        summing.set()
+        await held.wait()
+
+    world.with_deps(ask_model=play)
+    run_id = await world.say("go")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(execute(run_id, world.deps))
+        await summing.wait()
+        await world.stop(run_id)
+    assert (await world.read_run(run_id)).status == "stopped"
+    kinds = [one.kind for one in await world.events(run_id)]
+    assert kinds.count("turn_started") == kinds.count("turn_finished") == 3

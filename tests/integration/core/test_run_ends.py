@@ -9,11 +9,12 @@ import pytest
 
 from core.domain.budget import Budget, Limit
 from core.domain.call_consent import STAYS
+from core.domain.events import ActivityChanged
 from core.domain.threads import Reply
 from core.knowledge.ports import Scope
 from core.loop.loop import CALL_STOPPED
 from core.loop.run_context import LoopPolicy
-from core.ports import TextDelta
+from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -122,3 +123,23 @@ async def test_a_budget_that_is_used_up_before_documents_are_searched_is_no_fail
     run_id = await world.say("zzz?")
     assert (await execute(run_id, world.deps)).follower_id == ""
     assert (await world.read_end(run_id)).finish_reason == "budget"
+
+
+async def test_a_stop_ends_the_search_of_documents(world: World) -> None:
+    is_asked = asyncio.Event()
+
+    async def hang(_request: ModelRequest) -> AsyncIterator[ModelDelta]:
+        is_asked.set()
+        yield ModelRetried(text="The model does not answer: attempt 2")
+        await asyncio.Event().wait()
+
+    run_id = await world.say("zzz?")
+    await know_much(world, run_id)
+    world.with_deps(ask_model=hang)
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await is_asked.wait()
+    await world.stop(run_id)
+    await running
+    assert (await world.read_run(run_id)).status == "stopped"
+    shown = [event.text for event in await world.events(run_id) if isinstance(event, ActivityChanged)]
+    assert shown == ["Looking into the documents"]

@@ -11,7 +11,7 @@ from grpclib import Status
 from core.domain.errors import SandboxUnavailable
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
-from tests.support.modal_stage import INTERNAL_FAILURE, Stage, soon
+from tests.support.modal_stage import INTERNAL_FAILURE, Stage, refused, soon
 from tests.support.modal_stage import stage as stage
 from tests.support.sandboxes import pieces, run
 from tests.support.waiting import until
@@ -164,3 +164,14 @@ def test_every_error_of_the_sdk_has_a_plain_sentence() -> None:
         assert is_plain(public), kind
         assert hint
         assert kind.__name__ in unavailable_from_sdk_error(error, doing="x").detail or error.args or str(error)
+
+
+async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
+    worker = stage.worker(start_seconds=1)
+    await worker.probe()  # the way to Modal is open now
+    stage.modal.faults.arm("ImageJoinStreaming", seconds=3)
+    await refused(worker, "image that sandboxes start from")
+    await soon(worker)
+    assert stage.modal.calls.count("ImageJoinStreaming") == len(
+        [one for one in stage.modal.world.images.values() if not one.folder]
+    )

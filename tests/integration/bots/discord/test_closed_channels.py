@@ -229,3 +229,12 @@ async def test_a_forum_post_and_a_private_thread_work(world, parent: int | None)
     await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
     thread: Channel = world.discord.world.channels[thread_id]
     assert [one.author.name for one in thread.messages.values()] == ["alice", "threadhand"]
+
+
+async def test_talk_in_a_closed_thread_is_left_alone(world) -> None:
+    thread_id = (await world.begin()).thread_key
+    world.discord.allow("4001", denied=SEND_IN_THREADS)
+    await world.say("hello bob", thread_id=thread_id)
+    await world.say("@threadhand hello", thread_id=thread_id)
+    await world.until(lambda: shown(world.general.messages))
+    assert (len(world.program.received), len(shown(world.general.messages))) == (1, 1)

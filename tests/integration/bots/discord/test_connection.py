@@ -137,3 +137,7 @@ async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beati
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert await asyncio.to_thread(all_ended, heartbeats())
+
+
+async def test_a_wrong_token_is_one_sentence_with_the_remedy(discord, program) -> None:
+    assert "THREADHAND_DISCORD_TOKEN" in await refused(discord, program, token="wrong")

@@ -117,3 +117,11 @@ async def test_a_message_that_cannot_be_handled_does_not_close_its_channel(world
     await world.say("@threadhand one")
     await world.say("@threadhand two")
     assert (await world.received()).text == "two"
+
+
+async def test_a_message_that_could_not_be_stored_is_told_again_in_its_order(world) -> None:
+    world.program.failures = 1
+    await world.say("@threadhand one")
+    await world.say("@threadhand two")
+    await world.until(lambda: len(world.program.received) == 2)
+    assert [one.text for one in world.program.received] == ["one", "two"]

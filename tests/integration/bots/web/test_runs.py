@@ -13,6 +13,7 @@ import time_machine
 
 from bots.web.runs import OPEN_STREAMS
 from core.domain.events import ResponseStarted, RunFinished, TextStreamed, TurnStarted
+from core.domain.ids import new_id
 from tests.support.waiting import until
 from tests.support.web_stage import Stage, staged
 
@@ -127,3 +128,10 @@ async def test_the_end_of_the_program_ends_the_streams(tmp_path: Path) -> None:
             async with asyncio.timeout(30):
                 await stage.app.shutdown()
                 assert await response.content.read() == b""
+
+
+@pytest.mark.parametrize("tail", ["", "/stream"])
+async def test_an_unknown_run_is_refused(stage: Stage, tail: str) -> None:
+    answer = await stage.json("GET", f"/api/agent-run/{new_id()}{tail}", status=404)
+    assert answer["error"] == "run_not_found"
+    await stage.json("GET", f"/api/agent-run/x{tail}", status=400)

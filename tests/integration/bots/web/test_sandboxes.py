@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,3 +165,11 @@ def test_no_name_breaks_the_header(name: str) -> None:
     assert header.isascii()
     assert not {"\r", "\n"} & set(header)
     assert header.count('"') == 2
+
+
+async def test_a_file_that_shrinks_breaks_the_download(stage: Stage) -> None:
+    _, path = await with_files(stage, {"a": b"x" * 5000})
+    stage.sandboxes.lies_by = 10
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with stage.http.get(f"{path}/content", params={"path": "a"}) as response:
+            await response.read()

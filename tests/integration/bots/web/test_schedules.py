@@ -168,3 +168,17 @@ async def test_a_schedule_of_a_chat_can_only_be_paused_without_a_click(stage: St
     assert await stage.json("GET", "/api/schedules") == before
     shown = (await stage.json("POST", f"{path}/pause"))["schedule"]
     assert (shown["state"], shown["owner"]["name"]) == ("paused", "alice")
+
+
+async def test_schedules_are_listed_in_pages_by_place_and_person(stage: Stage) -> None:
+    ids = [await in_chat(stage), (await armed(stage, when="PT3H"))["schedule_id"], await in_chat(stage, "later")]
+
+    async def listed(**query: str) -> list[str]:
+        return [one["schedule_id"] for one in (await stage.json("GET", "/api/schedules", params=query))["schedules"]]
+
+    assert await listed() == [ids[0], ids[2], ids[1]]
+    assert await listed(platform="slack", channel_id="C1") == [ids[0], ids[2]]
+    assert await listed(person_id="api") == [ids[1]]
+    page = await stage.json("GET", "/api/schedules", params={"limit": "2"})
+    assert await listed(cursor=page["next_cursor"]) == [ids[1]]
+    await stage.json("GET", "/api/schedules", params={"cursor": "x"}, status=400)

@@ -159,3 +159,10 @@ async def test_the_reader_can_neither_connect_nor_start_programs_nor_write_files
     )
     assert done.stdout.split() == ["refused"] * 5, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_reader_that_takes_too_long_is_stopped() -> None:
+    began = time.monotonic()
+    with pytest.raises(DocumentError, match="too long"):
+        await parsed(made_files.pdf(["many words. " * 50] * 4_000), "a.pdf", wall_seconds_max=1.0)
+    assert time.monotonic() - began < 30

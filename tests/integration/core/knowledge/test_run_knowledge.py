@@ -114,3 +114,12 @@ async def test_a_question_in_another_language_is_looked_for_in_the_prompt_as_wel
     knowledge = stage.run_knowledge(lambda _question: '{"keywords_zh": ["年假"], "keywords_en": ["annual leave"]}')
 
     assert "30 days" in await knowledge.render_relevant_entries("年假有多少天?", tokens_max=1000)
+
+
+async def test_what_the_agent_leaves_is_the_threads(stage: KnowledgeStage) -> None:
+    await stage.put(AGENT, "agent.pdf", "AGENT knows little.")
+    await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
+    block = await stage.run_knowledge().render_relevant_entries("words", tokens_max=4000)
+
+    assert "AGENT knows little." in block
+    assert block.count("THREAD") * count_text(f"THREAD {WORDS}") > 3500

@@ -116,3 +116,14 @@ async def _broken_for_an_hour(meant: KnowledgeStage, fake: EmbeddingsFake) -> in
     await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
     fake.fault = "garbage"
     return len(fake.seen)
+
+
+async def test_after_a_recovery_the_next_failure_is_told_again(
+    meant: KnowledgeStage, fake: EmbeddingsFake, caplog: pytest.LogCaptureFixture
+) -> None:
+    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    for fault in ("garbage", "none", "garbage"):
+        fake.fault = fault
+        await asked(meant.run_knowledge())
+
+    assert len(caplog.records) == 2

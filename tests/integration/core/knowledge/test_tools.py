@@ -66,3 +66,8 @@ async def test_a_file_that_cannot_be_read_is_told_to_the_model(
         await call(
             "ask_document", {"file_path": "missing.pdf", "question": "?"}, context(stage.run_knowledge(reader), sandbox)
         )
+
+
+async def test_without_a_desk_the_model_is_told(stage: KnowledgeStage) -> None:
+    with pytest.raises(ToolError, match="no knowledge base"):
+        await call("search_knowledge", {"query": "x"}, context(None))

@@ -10,7 +10,7 @@ import pytest
 from core.context.limits import ContextLimit
 from core.domain.budget import price_usage
 from core.domain.threads import Usage
-from core.llm.model_table import ModelTable, load_model_table
+from core.llm.model_table import FILE_BYTES_MAX, ModelTable, load_model_table
 
 ROW = {
     "mode": "chat",
@@ -88,3 +88,10 @@ def test_a_table_that_cannot_be_read_is_told_and_empty(
         assert load_model_table(tmp_path / "none.json") == ModelTable()
     assert len(caplog.records) == 2
     assert caplog.records[0].getMessage().startswith("no table of models")
+
+
+def test_a_table_of_another_size_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    with file.open("wb") as opened:
+        opened.truncate(FILE_BYTES_MAX + 1)
+    assert load_model_table(file) == ModelTable()

@@ -7,13 +7,14 @@ one instead), and the signatures of OpenRouter, whose models the program therefo
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.native import NativeDialect
-from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelUnavailable
+from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.domain.json import JsonObject
 from core.domain.messages import REASONING_KEY, ToolCall
 from core.llm import error_mapping
@@ -176,3 +177,15 @@ async def test_an_error_is_told_by_what_it_says(name: str, kind: str, number: in
     assert KEY not in told.detail
     if isinstance(told, ModelUnavailable) and "wait" in error:
         assert told.retry_after_seconds == error["wait"]
+
+
+@pytest.mark.skipif(find_spec("google.auth") is not None, reason="Google's package is installed")
+@pytest.mark.parametrize("model", ["vertex_ai/gemini-2.0-flash", "vertex_ai/claude-sonnet-4-5"])
+async def test_a_missing_package_is_named_and_the_model_is_not_asked_again(model: str) -> None:
+    client = LiteLLMClient()
+    request = ModelRequest(model=model, messages=({"role": "user", "content": "hi"},))
+    with pytest.raises(ModelRejected) as raised:
+        _ = [one async for one in client.stream(request)]
+    await client.close()
+    assert str(raised.value) == error_mapping.NO_MODULE
+    assert "litellm[google]" in raised.value.detail

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from core import failpoints
 from tests.support.mcp_servers import MakeGuest, stdio
 
 
@@ -45,3 +46,13 @@ async def test_the_words_of_a_server_count_as_the_operators_only_if_it_is_truste
     tools = guest.toolbox.tools
     assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_known_")} == {None}
     assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_other_")} == {("server", "other")}
+
+
+async def test_a_fault_of_ours_while_connecting_costs_no_run(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio())
+    failpoints.arm("mcp.connect.before:raise")
+    try:
+        assert await guest.look() == []
+    finally:
+        failpoints.arm("")
+    assert "mcp_fake_echo" in await guest.look()

@@ -147,3 +147,20 @@ class _Valve:
             writer.write(piece)
             await writer.drain()
         writer.close()
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("status", [401, 404, 500])
+async def test_a_server_that_refuses_is_left_out_with_one_line(
+    guest_of: MakeGuest, site: Site, status: int, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(_request: aiohttp_web.Request) -> aiohttp_web.Response:
+        return aiohttp_web.Response(status=status)
+
+    url = await site(answer)
+    guest = guest_of(*parse_servers(config(url, transport), {}))
+    assert await guest.look() == []
+    assert await guest.look() == []
+    said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(said) == 1
+    assert said[0].startswith("the MCP server fake cannot be reached, its tools are left out: ")

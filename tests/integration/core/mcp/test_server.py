@@ -7,11 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from yarl import URL
 
 from core.domain.call_consent import STAYS
 from core.domain.errors import ConfigurationError
+from core.domain.events import ActivityChanged
 from core.mcp.own_server import OpenContext, serve_http
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox, ShellSession
@@ -241,3 +245,31 @@ async def test_the_connections_over_http_are_limited(address: str, monkeypatch: 
     for _, writer in crowd:
         writer.close()
     await asyncio.gather(*reads, return_exceptions=True)
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+async def test_progress_is_reported_with_the_activity_and_the_time(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.mcp.own_server.PROGRESS_SECONDS", 0.05)
+    seen: list[tuple[float, str | None]] = []
+    is_enough = asyncio.Event()
+
+    async def note(progress: float, _total: float | None, message: str | None) -> None:
+        seen.append((progress, message))
+        if len(seen) >= 3:
+            is_enough.set()
+
+    async def work(_params: Nothing, context: ToolContext) -> str:
+        context.emit(ActivityChanged(text="Starting a sandbox"))
+        await is_enough.wait()
+        return "done"
+
+    async with served(one_tool(work)) as url:
+        headers = {"Authorization": "Bearer s3cret"}
+        async with httpx2.AsyncClient(headers=headers) as http:
+            transport = streamable_http_client(url, http_client=http)
+            async with asyncio.timeout(30), Client(transport, mode=protocol) as client:
+                await client.call_tool("one", {}, progress_callback=note)
+    assert seen[0][1] == "Starting a sandbox"
+    assert [one for one, _ in seen] == sorted({one for one, _ in seen})

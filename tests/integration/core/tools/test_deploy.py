@@ -1,18 +1,44 @@
 """deploy, from real sandboxes to a stand-in of Cloudflare Pages."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
 
 import pytest
 
 from bots.bootstrap.web_access import build_web_services
 from bots.settings import load_settings
+from core.ports import FileEntry, Sandbox
 from core.tools.catalogue import build_tool_set
 from core.tools.tool import prepare_call
+from core.web_access.cloudflare import FILE_BYTES_MAX
 from core.web_access.services import WebServices
 from tests.fakes.cloudflare import ACCOUNT, TOKEN, Pages, cloudflare
 from tests.fakes.web_service import Answer, refusal, says
 from tests.integration.core.tools.conftest import Bench
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A sandbox whose listings say of every file that it is small."""
+
+    inner: Sandbox
+    has_fetched: bool = False
+
+    def take_refused_hosts(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def files(self) -> "Growing":
+        return self
+
+    def read(self, path: str, *, length: int) -> AsyncIterator[bytes]:
+        return self.inner.files.read(path, length=length)
+
+    async def list(self, path: str) -> tuple[FileEntry, ...]:
+        listed = await self.inner.files.list(path)
+        return tuple(replace(entry, size_bytes=1) for entry in listed)
+
 
 LOGO = b"\x89PNG\r\n\x1a\n\x00" * 200_000
 PLAIN = {"THREADHAND_DATA_DIR": "/nowhere"}
@@ -117,3 +143,18 @@ def test_people_are_asked_first() -> None:
     assert prepared.title == "Deploying out as my-site"
     assert prepared.approval == "Put a folder on the public web"
     assert prepared.to_approve().arguments == {"name": "my-site", "directory_path": "out"}
+
+
+async def test_files_are_not_taken_at_their_word_for_their_size(bench: Bench, pages: Pages) -> None:
+    await site(bench)
+    for number in range(3):
+        await bench.put(f"site/{number}.bin", bytes(FILE_BYTES_MAX))
+    growing = Growing(await bench.context.sandbox())
+
+    async def sandbox() -> Sandbox:
+        return cast(Sandbox, growing)
+
+    bench.context = replace(bench.context, sandbox=sandbox)
+    said = await bench.error("deploy", name="report", directory_path="site")
+    assert "2.bin has grown meanwhile" in said
+    assert pages.sites == {}

@@ -17,7 +17,7 @@ from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
 from core.web_access.guard import AddressGuard
-from core.web_access.image_generation import ImageGenerator
+from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator
 from tests.fakes.drawing import DRAWING, DRAWN, KEY
 from tests.fakes.made_pictures import picture
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
@@ -156,3 +156,24 @@ async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(bench: Be
     ):
         assert said in await bench.error("image_edit_or_generate", **arguments)
     assert model.asked == []
+
+
+async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
+    told: list[Usage] = []
+    async with fake_web_service(DRAWING) as service:
+        image_generator = impatient(service, 5)
+        service.faults["/generations"] = silent
+        with pytest.raises(ToolError, match="in time"):
+            await image_generator.draw("a field " * 100, spent=lambda _, used: told.append(used))
+        service.faults.clear()
+        await image_generator.draw("a field", spent=lambda _, used: told.append(used))
+        service.faults["/generations"] = silent
+        with pytest.raises(ToolError, match="in time"):
+            await image_generator.draw("a field", spent=lambda _, used: told.append(used))
+        await image_generator.close()
+
+    first, drawn, late = told
+    assert (first.output_tokens, first.cost_usd) == (0, UNPRICED_PICTURE_USD)
+    assert 80 <= first.input_tokens <= 400
+    assert late == drawn
+    assert late.estimated_usd == late.cost_usd > 0

@@ -311,3 +311,10 @@ async def test_a_name_adds_no_line_to_a_list(bench: Bench) -> None:
     assert listed == ["a.txt\\npaid.txt (9 bytes) (0 bytes)", "é ü.txt (0 bytes)"]
     viewed = await bench.output("str_replace_editor", command="view", path=".")
     assert viewed.split("\n") == ["a.txt\\npaid.txt (9 bytes)", "é ü.txt"]
+
+
+async def test_a_long_listing_is_cut_and_says_so(bench: Bench) -> None:
+    await bench.output("execute_command", command="touch f{1..700}", blocking=True)
+    shown = (await bench.output("list_files")).splitlines()
+    assert len(shown) == 501
+    assert shown[-1] == "[and 200 more; list them with a command]"

@@ -139,3 +139,8 @@ async def test_an_unknown_session_is_told_with_the_known_ones(bench: Bench, tool
     await run(bench, "true", session="build")
     error = await bench.error(tool, session_name="nobody")
     assert error == "There is no session 'nobody'. Sessions: build."
+
+
+async def test_a_line_that_the_terminal_would_cut_is_refused(bench: Bench) -> None:
+    error = await bench.error("check_command_output", session_name="main", input="short\n" + "€" * 1366)
+    assert "at most 4095 bytes" in error

@@ -2,6 +2,7 @@
 
 from pydantic import JsonValue
 
+from core.tools.workspace import str_replace_editor
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
 from tests.integration.core.tools.shared_bench import bench as bench
@@ -167,3 +168,16 @@ async def test_what_a_command_needs_is_asked_for(bench: Bench) -> None:
         assert said in await editor.refuses(command, "a.txt")
     assert "needs insert_line" in await editor.refuses("insert", "a.txt", new_str="x")
     assert "old_str is empty" in await editor.refuses("str_replace", "a.txt", old_str="", new_str="x")
+
+
+async def test_each_file_has_its_own_way_back_with_so_many_steps(bench: Bench) -> None:
+    editor = Editor(bench)
+    await bench.put("a.txt", b"0\n")
+    await bench.put("b.txt", b"b\n")
+    for number in range(13):
+        await editor.does("str_replace", "a.txt", old_str=f"{number}\n", new_str=f"{number + 1}\n")
+    for _ in range(str_replace_editor.UNDO_STEPS_MAX):
+        await editor.does("undo_edit", "a.txt")
+    assert await bench.get("a.txt") == b"3\n"
+    assert "no edit" in await editor.refuses("undo_edit", "a.txt")
+    assert "no edit" in await editor.refuses("undo_edit", "b.txt")

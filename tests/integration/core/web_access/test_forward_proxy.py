@@ -1,9 +1,17 @@
 """The operator's proxy: pages and jails reach the internet through it, and only checked addresses."""
 
+import asyncio
+import datetime
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from bots.bootstrap.web_access import build_address_guard
 from bots.settings import load_settings
@@ -14,6 +22,21 @@ from tests.fakes.forward_proxy import PASSWORD, RunningProxy, forward_proxy
 from tests.fakes.web_service import FakeWebService, fake_web_service, moved
 from tests.integration.sandbox.egress_stage import jail_with_a_way_out
 from tests.support.sandboxes import run
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate that nobody trusts, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
+    path = folder / "certificate.pem"
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + made.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
 
 
 @pytest.fixture
@@ -97,3 +120,16 @@ def test_a_proxy_of_another_form_is_refused(server: str) -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_WEB_PROXY") as refused:
         load_settings({"THREADHAND_WEB_PROXY": server}, None)
     assert "u:p" not in str(refused.value)
+
+
+async def test_the_name_of_an_encrypted_page_stays_in_the_tunnel(proxy: RunningProxy, tmp_path: Path) -> None:
+    names = list[str | None]()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate(tmp_path))
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ToolError, match="no valid certificate"):
+            await download(f"https://localhost:{port}/", through(proxy, ("127.0.0.1", port)))
+    assert (names, proxy.targets) == (["localhost"], [f"CONNECT 127.0.0.1:{port} HTTP/1.1"])

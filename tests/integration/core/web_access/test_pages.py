@@ -9,7 +9,7 @@ from core.domain.errors import ToolError
 from core.web_access.client import ServiceApi
 from core.web_access.guard import AddressGuard
 from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
-from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES
+from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES, scrape
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
 from tests.support.made_files import pdf
 
@@ -140,3 +140,11 @@ async def test_errors_of_firecrawl_say_what_to_do(
     with pytest.raises(ToolError, match=said) as raised:
         await with_key(firecrawl, allowed=site).read(f"{site.url}/article")
     assert KEY not in str(raised.value)
+
+
+async def test_an_older_installation_is_asked_its_own_way(site: FakeWebService) -> None:
+    from aiohttp import web
+
+    async with fake_web_service([web.post("/v1/scrape", scrape)]) as old:
+        page = await with_key(old, allowed=site).read(f"{site.url}/article")
+    assert page.title == "Tides of the fjord"

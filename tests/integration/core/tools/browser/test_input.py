@@ -203,3 +203,8 @@ async def test_a_point_is_clicked(stage: BrowserStage) -> None:
     await stage.open("points.html")
     await stage.do("browser_click_coordinates", x=321, y=123)
     assert stage.title == "321 123"
+
+
+async def test_both_ends_of_a_drag_are_needed(stage: BrowserStage) -> None:
+    outcome = await stage.call("browser_drag_drop", element_source="1", coord_target_x=3)
+    assert "both ends are needed" in str(outcome.result["error"])

@@ -1,6 +1,7 @@
 """Opening, leaving, scrolling and reading pages; tabs; what is refused."""
 
 import base64
+import re
 from io import BytesIO
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.integration.core.knowledge.conftest import Asked
 from tests.integration.core.knowledge.test_doc_qa import FACT, reader
 from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
 from tests.support.closing import close_after
+from tests.support.narrow import require
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -177,3 +179,16 @@ async def test_going_back(stage: BrowserStage) -> None:
     await stage.click("Second page")
     await stage.do("browser_go_back")
     assert stage.title == "Start"
+
+
+@pytest.mark.parametrize("word", ["words ", "\u6cb3\u6d41\u4e0e\u6d77\u6d0b", "\U0001f30a\U0001f41f"])
+async def test_a_long_page_is_read_in_pieces(stage: BrowserStage, word: str) -> None:
+    await stage.put("long-text.html", f"<meta charset=utf-8>{f'<p>{word * 100}</p>' * 400}".encode())
+    await stage.do("browser_navigate_to", url="/workspace/long-text.html")
+    output = await stage.do("browser_read_page")
+    further = require(re.search(r"(\d+) characters more; read on with start=(\d+)", output["message"]))
+    whole = int(further[1]) + int(further[2])
+    assert 75_000 <= whole <= 200_000
+    output = await stage.do("browser_read_page", start=whole - 100)
+    assert word.strip() in output["message"]
+    assert "read on" not in output["message"]
