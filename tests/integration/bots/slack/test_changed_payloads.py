@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from tests.integration.bots.slack.test_http import http_app, send, signed, url  # noqa: F401
-from tests.unit.bots.slack.test_parse import SLACK_FIXTURES, fixture
+from tests.unit.bots.slack.events.test_parse import SLACK_FIXTURES, fixture
 
 TEAM = {"id": "T0SIM0001", "domain": "t"}
 USER = {"id": "U1", "username": "alice", "name": "alice", "team_id": "T0SIM0001"}

@@ -18,7 +18,7 @@ from core.domain.actions import AskAnswered, IncomingMessage
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
 from tests.support.web import serve_http
-from tests.unit.bots.slack.test_parse import fixture
+from tests.unit.bots.slack.events.test_parse import fixture
 
 SECRET = "shh"
 

@@ -133,7 +133,7 @@ async def test_nothing_is_posted_for_a_person_without_access(slack: SlackSimulat
 
 @pytest.mark.parametrize("kind", ["command", "shortcut", "form", "0", "message shortcut", "1"])
 async def test_what_a_person_does_is_acknowledged_before_slack_answers_us(kind: str):
-    """The simulator waits longer than Slack, which allows 3 s. tests/unit/bots/slack/test_acknowledgement.py counts."""
+    """The simulator waits longer than Slack, which allows 3 s. tests/unit/bots/slack/events/test_handler.py counts."""
     settings = SlackSettings(**read_manifest(build_manifest()), ack_seconds=30)
     receiver = RecordingReceiver(outcome=RUN)
     async with SlackSimulator(settings=settings) as slack, running(slack, receiver):

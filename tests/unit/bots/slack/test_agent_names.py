@@ -3,7 +3,7 @@
 from bots.slack.events.parse import parse_event
 from core.domain.actions import IncomingMessage, MessageEdited
 from tests.support.narrow import require_type
-from tests.unit.bots.slack.test_parse import KNOWN, fixture, message
+from tests.unit.bots.slack.events.test_parse import KNOWN, fixture, message
 
 
 def test_a_leading_agent_is_who_is_asked_and_no_part_of_the_text():

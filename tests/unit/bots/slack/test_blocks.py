@@ -24,7 +24,7 @@ from core.domain.schedules import build_commands
 from core.domain.threads import Ask, Person
 from simulator.slack.block_kit.message_rules import check_message_blocks
 from tests.support.narrow import require_type
-from tests.unit.bots.slack.test_parse import KNOWN, fixture
+from tests.unit.bots.slack.events.test_parse import KNOWN, fixture
 
 words = st.text(max_size=60) | st.sampled_from(
     ["", " ", "<!channel>", "@here " * 400, "&" * 3500, "x" * 13_000, "😀" * 2000, "\n" * 50]

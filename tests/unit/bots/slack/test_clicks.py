@@ -11,7 +11,7 @@ from bots.slack.events.parse import Ignored, parse_click, parse_event
 from core.domain.actions import AskAnswered
 from core.domain.json import JsonObject
 from tests.support.narrow import require_type
-from tests.unit.bots.slack.test_parse import ALICE, KNOWN, ROOT, fixture, thread
+from tests.unit.bots.slack.events.test_parse import ALICE, KNOWN, ROOT, fixture, thread
 
 
 def test_a_button_answers_the_question_with_its_own_text():

@@ -7,7 +7,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.ports import TextDelta
-from tests.unit.core.dialects.test_written_calls import ARGUMENTS, JSON_CALL, TOOLS, called, outcome, shown
+from tests.unit.core.dialects.test_call_formats import ARGUMENTS, JSON_CALL, TOOLS, called, outcome, shown
 
 
 @pytest.mark.parametrize(

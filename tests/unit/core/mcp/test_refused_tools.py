@@ -22,7 +22,7 @@ from core.mcp.refused_tools import (
 from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.tool import Tool, ToolContext
-from tests.unit.core.mcp.test_schema import WHOLE
+from tests.unit.core.mcp.test_schema_cleaning import WHOLE
 
 
 def function(name: str, description: str = "") -> JsonObject:

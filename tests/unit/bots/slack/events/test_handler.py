@@ -21,7 +21,7 @@ from core.domain.errors import SurfaceError
 from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
 from tests.histories.virtual_time import in_virtual_time
-from tests.unit.bots.slack.test_parse import IDENTITY, REPLY, fixture, message, reaction
+from tests.unit.bots.slack.events.test_parse import IDENTITY, REPLY, fixture, message, reaction
 
 ACKNOWLEDGED_WITHIN_SECONDS = 3.0
 GROUP = "S1"

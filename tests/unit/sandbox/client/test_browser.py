@@ -11,7 +11,7 @@ from core.ports import BrowserResult
 from core.tasks import spawn
 from sandbox.inside import protocol
 from sandbox.inside.browser import protocol as packets
-from tests.unit.sandbox.test_hostile_inside import Liar, close, make_liar
+from tests.unit.sandbox.client.test_connection import Liar, close, make_liar
 
 JPEG = b"\xff\xd8\xff\xe0 a picture"
 STATE = {

@@ -13,7 +13,7 @@ from bots.slack.events.parse import ParseContext
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.json import JsonObject
 from tests.histories.virtual_time import in_virtual_time
-from tests.unit.bots.slack.test_parse import IDENTITY
+from tests.unit.bots.slack.events.test_parse import IDENTITY
 
 LIMITED, UNCLEAR = SurfaceRateLimited("wait", retry_after_seconds=1), SurfaceUnclear("503")
 GONE = SurfaceRefused("no", code="user_not_found")
