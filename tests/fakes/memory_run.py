@@ -130,7 +130,3 @@ class MemoryRun:
 
 def user_message(text: str) -> Message:
     return Message(type="user", content={"role": "user", "content": text}, is_llm_message=True, thread_id=THREAD_ID)
-
-
-def in_sequence(policy: LoopPolicy = LoopPolicy()) -> LoopPolicy:  # noqa: B008 - a frozen value
-    return replace(policy, strategy="sequential")

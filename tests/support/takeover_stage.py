@@ -52,15 +52,6 @@ class Scene:
         seen = await self.sandbox.browser.act("look", {}, timeout_seconds=MINUTE)
         return seen.state.title if seen.state else f"refused: {seen.error}"
 
-    async def until_agent_sees(self, title: str) -> None:
-        seen = ""
-        for _ in range(100):
-            seen = await self.agent_sees()
-            if seen == title:
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"the agent sees {seen!r}, not {title!r}")
-
     def answers(self) -> list[str]:
         """What has come into the thread after the question."""
         return [one.text for one in self.stage.received[1:] if isinstance(one, AskAnswered | IncomingMessage)]
