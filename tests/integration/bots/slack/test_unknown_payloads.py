@@ -24,7 +24,17 @@ VIEW = {
     "private_metadata": "{}",
     "state": {"values": {}},
     "hash": "1",
+    "clear_on_close": False,
     "title": {"type": "plain_text", "text": "Old"},
+    "close": None,
+    "submit": None,
+    "notify_on_close": True,
+    "previous_view_id": None,
+    "root_view_id": "V1",
+    "app_id": "A1",
+    "external_id": "",
+    "app_installed_team_id": "T0SIM0001",
+    "bot_id": "B1",
 }
 BUTTON = {
     "type": "button",
@@ -34,6 +44,7 @@ BUTTON = {
     "text": {"type": "plain_text", "text": "Go"},
     "value": "1",
 }
+MESSAGE = {"type": "message", "ts": "1700000000.000100", "text": "x", "user": "U1"}
 INTERACTIONS: dict[str, dict[str, Any]] = {
     "click": {
         "type": "block_actions",
@@ -42,7 +53,15 @@ INTERACTIONS: dict[str, dict[str, Any]] = {
     },
     "click in a view": {"type": "block_actions", "container": {"type": "view", "view_id": "V1"}, "actions": [BUTTON]},
     "shortcut": {"type": "shortcut", "callback_id": GONE, "action_ts": "1.2"},
+    "message shortcut": {
+        "type": "message_action",
+        "callback_id": GONE,
+        "action_ts": "1.2",
+        "message_ts": MESSAGE["ts"],
+        "message": MESSAGE,
+    },
     "form": {"type": "view_submission", "view": VIEW},
+    "closed form": {"type": "view_closed", "view": VIEW, "is_cleared": False},
     "command": {"command": "/threadhand", "text": "Draw a chart"},
 }
 
@@ -67,7 +86,7 @@ async def use(slack: SlackSimulator, workspace: Workspace, payload: Mapping[str,
     return await slack.outbox.ask(delivery, name=kind) or {}
 
 
-@pytest.mark.parametrize("kind", ["click", "click in a view", "shortcut"])
+@pytest.mark.parametrize("kind", ["click", "click in a view", "shortcut", "message shortcut"])
 async def test_what_slack_answers_with_nothing_is_told_to_the_person(
     slack: SlackSimulator, receiver: RecordingReceiver, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
@@ -92,7 +111,7 @@ async def test_a_form_that_the_app_does_not_know_says_so(
     assert receiver.taken == []
 
 
-@pytest.mark.parametrize("kind", ["shortcut", "form", "command"])
+@pytest.mark.parametrize("kind", INTERACTIONS)
 async def test_a_workspace_that_removed_the_app_is_answered_where_that_needs_no_token(
     slack: SlackSimulator, receiver: RecordingReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
@@ -101,4 +120,10 @@ async def test_a_workspace_that_removed_the_app_is_answered_where_that_needs_no_
         answer = await use(slack, slack.workspace, INTERACTIONS[kind])
     assert (NOT_INSTALLED in str(answer)) is (kind in ("form", "command"))
     assert any(team_id in one and "not installed" in one for one in caplog.messages)
+    assert receiver.taken == []
+
+
+async def test_a_closed_form_is_acknowledged(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
+    async with running(slack, receiver):
+        assert await use(slack, slack.workspace, INTERACTIONS["closed form"]) == {}
     assert receiver.taken == []
