@@ -10,9 +10,9 @@ async def test_forget_me_leaves_no_word_and_no_name_of_the_person(platform: Plat
     async with asking(platform) as stage:
         me = alice_of(stage)
         await stage.say("No, that is the wrong file.")
+        await stage.until(lambda: [table for table, row in stored(stage) if "wrong file" in row], "it is stored")
         await stage.press("Deny")
         await answered(stage)
-        assert [table for table, row in stored(stage) if "wrong file" in row]
         await stage.say(f"@{stage.view().bot_name} forget me yes")
         await stage.until(lambda: stage.shows("Forgotten in"), "it says so")
         left = [
