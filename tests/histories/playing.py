@@ -24,7 +24,7 @@ class History(Protocol):
     def note(self, line: str) -> None: ...
 
     async def play(self) -> list[str]:
-        """Returns what is wrong at its end."""
+        """Plays the history to its end. Returns a sentence for each invariant that does not hold then."""
         ...
 
 

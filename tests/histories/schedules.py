@@ -1,5 +1,4 @@
-"""Random histories of schedules, while the processes that begin their runs die, freeze, and have clocks that are
-wrong."""
+"""Random histories of schedules. The processes that begin the runs die, freeze, and have wrong clocks meanwhile."""
 
 import asyncio
 import time

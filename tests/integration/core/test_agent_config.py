@@ -1,4 +1,4 @@
-"""Which agent a run has, and that it is equipped as its agent has it: tools, tool servers, knowledge."""
+"""Which agent a run has, and that the run has the tools, tool servers and knowledge of that agent."""
 
 import errno
 from collections.abc import AsyncIterator, Sequence

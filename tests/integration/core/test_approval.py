@@ -128,7 +128,7 @@ class Dying(SqlRunJournal):
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is_stored: bool) -> None:
-    """Where not even the call was on record, the model makes it again."""
+    """If the program died before the call was recorded, the model makes the call again."""
     guarded(world).with_deps(dialect=dialect)
     first = calls(("echo", '{"text": "a"}'))
     if dialect.name == "xml":

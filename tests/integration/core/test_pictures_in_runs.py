@@ -21,7 +21,7 @@ from tests.support.narrow import require_type
 
 
 class Painter:
-    """A source of drawings in this process, which may tell no cost."""
+    """An image model in this process. `told` is what its answer holds beside the picture, such as the cost."""
 
     def __init__(self, **told: object) -> None:
         self.told = told

@@ -134,12 +134,12 @@ async def test_thumbs_under_an_answer_are_feedback_and_a_bad_one_asks_for_the_re
     message_id = await world.app.surface.post(address, answer, delivery_id="d1")
     channel = world.general.channel_id
     await world.discord.press("bob", channel, message_id, "th:feedback:good:r")
-    await world.until(lambda: told_privately(world.thread) == [THANKS])
+    await world.until(lambda: private_notices(world.thread) == [THANKS])
     await world.discord.press("bob", channel, message_id, "th:feedback:bad:r")
     await world.until(lambda: world.discord.view().forms)
     (form,) = world.discord.view().forms
     await world.discord.submit("bob", form.form_id, {"answer": "Wrong year."})
-    await world.until(lambda: told_privately(world.thread) == [THANKS, THANKS])
+    await world.until(lambda: private_notices(world.thread) == [THANKS, THANKS])
     given = world.program.received[1:]
     assert [(one.run_id, one.is_good, one.text) for one in given] == [
         ("r", True, ""),
@@ -166,7 +166,7 @@ async def test_an_answer_waits_where_the_bot_may_not_write(world, way: str) -> N
     why = await refuse_writing(world, way)
     before = len(world.program.received)
     await press(world, message_id, "1")
-    await world.until(lambda: told_privately(world.thread) == [why])
+    await world.until(lambda: private_notices(world.thread) == [why])
     assert len(world.program.received) == before
 
 
@@ -204,11 +204,11 @@ async def test_a_control_that_the_bot_does_not_know_is_answered(world, control) 
         channel_id=world.general.channel_id,
     )
     await world.discord.press("bob", world.general.channel_id, str(posted["id"]), control)
-    assert told_privately(world.general) == [UNKNOWN_CONTROL]
+    assert private_notices(world.general) == [UNKNOWN_CONTROL]
     assert world.program.received == []
 
 
-def told_privately(place) -> list[str]:
+def private_notices(place) -> list[str]:
     shown = [one for one in place.messages if one.visible_to is not None]
     return [one.elements[0].text for one in shown]
 
@@ -226,7 +226,7 @@ async def test_a_retry_starts_nothing_where_the_bot_may_not_write(world, action:
     why = await refuse_writing(world, "locked")
     before = len(world.program.received)
     await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
-    await world.until(lambda: told_privately(world.thread) == [why])
+    await world.until(lambda: private_notices(world.thread) == [why])
     assert len(world.program.received) == before
 
 
@@ -239,7 +239,7 @@ async def test_a_command_and_a_form_that_the_bot_does_not_know_are_answered(worl
     form = {"custom_id": "th:another:form", "components": []}
     sent = start_interaction(simulated, MODAL_SUBMIT, *place, form, opened_by=called)
     await wait_for_answer(simulated, sent)
-    assert told_privately(world.general) == [UNKNOWN_CONTROL, UNKNOWN_CONTROL]
+    assert private_notices(world.general) == [UNKNOWN_CONTROL, UNKNOWN_CONTROL]
     assert not [one for one in caplog.records if one.levelname == "ERROR"]
     for name in ("of_another_version", "th:another:form"):
         assert any(name in one for one in caplog.messages)

@@ -53,8 +53,8 @@ def record_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:
 def check_recorded(
     folder: Path, platform: str, check: Callable[[str, Any], None], *, shapes_min: int
 ) -> list[tuple[str, Any]]:
-    """Checks each payload of other tests, and returns them. Fewer shapes than `shapes_min` mean that some tests no
-    longer run here."""
+    """Checks the payloads that other tests have sent, and returns them. Fails if there are fewer than `shapes_min`
+    shapes, because some of these tests no longer run then."""
     payloads = record_payloads(folder, platform)
     for kind, payload in payloads:
         check(kind, payload)

@@ -132,7 +132,7 @@ async def test_a_crash_between_two_calls_is_told_to_the_next_one(
 
 
 async def test_a_server_that_lives_but_cannot_be_reached_is_replaced(stage: BrowserStage) -> None:
-    """A dying process closes its socket before it counts as dead; without its socket it looks the same for longer."""
+    """A server whose process is ending looks the same: its socket is gone, and the process is still there."""
     await stage.open("index.html")
     gone = await run(stage.sandbox, "rm -v /tmp/threadhand-*-browser/socket", session="look")
     assert "removed" in gone.output
