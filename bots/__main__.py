@@ -56,9 +56,8 @@ def up(
 ) -> None:
     """Serve Slack, Discord and the HTTP API, as configured."""
     settings = _load_settings()
-    with _paused_garbage_collection():
-        from bots.bootstrap.program import serve
-        from bots.setup.doctor import find_late_problems
+    from bots.bootstrap.program import serve
+    from bots.setup.doctor import find_late_problems
 
     work = serve(settings, with_worker=worker, find_late=find_late_problems)
     _run(work, exit_seconds=settings.exit_seconds)
@@ -68,8 +67,7 @@ def up(
 def worker() -> None:
     """Run agents for bots that run elsewhere. Needs THREADHAND_REDIS_URL and a PostgreSQL database."""
     settings = _load_settings()
-    with _paused_garbage_collection():
-        from bots.bootstrap.program import serve_worker
+    from bots.bootstrap.program import serve_worker
 
     _run(serve_worker(settings), exit_seconds=settings.exit_seconds)
 
@@ -95,8 +93,7 @@ def demo(
 def chat() -> None:
     """Talk with the agent in this terminal. Needs a model, and no chat app."""
     settings = _load_settings(Path("chat.log"))
-    with _paused_garbage_collection():
-        from bots.chat import run_chat
+    from bots.chat import run_chat
 
     raise typer.Exit(_run(run_chat(settings), exit_seconds=settings.exit_seconds))
 
@@ -325,16 +322,6 @@ def _requires_simulator(what: str) -> Generator[None]:
         ) from error
 
 
-@contextmanager
-def _paused_garbage_collection() -> Generator[None]:
-    """Pauses garbage collection during a large import. Its objects all stay, so collections would waste time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
     """The newest entries of the audit log, one line each, the oldest first.
 
@@ -396,6 +383,8 @@ def _run(work: Coroutine[object, object, ResultT], *, exit_seconds: float = 0) -
     received: list[signal.Signals] = []
 
     async def run_until_signal() -> ResultT:
+        gc.freeze()
+        gc.enable()
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         signals = (signal.SIGINT, signal.SIGTERM)
 
@@ -448,6 +437,7 @@ def _version() -> str:
 
 def main() -> None:
     """The entry point. A ConfigurationError is printed to stderr; the exit code is 2 then."""
+    gc.disable()  # until `_run`: what imports make stays, so collections would free nothing and take half a second
     try:
         app(prog_name="threadhand")
     except ConfigurationError as error:

@@ -14,6 +14,8 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from core.domain.outside_text import utf16_length
+
 _FENCE_OPENING = re.compile(r"([ \t]*)(`{3,}+(?=[^`]*$)|~{3,}+)")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
 """Matches the line under a table header. Strip the line first, because surrounding spaces cause backtracking."""
@@ -270,10 +272,6 @@ def _cut_position(text: str, room: int) -> int:
         if at := next((place for place in reversed(places) if place not in inside), 0):
             return at
     return room
-
-
-def utf16_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def fitting_prefix_length(text: str, length_max: int) -> int:

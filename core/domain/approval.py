@@ -8,10 +8,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pydantic import JsonValue
 
 from core.domain.json import JsonObject
+from core.domain.outside_text import utf16_length
 from core.domain.threads import Ask
 
 APPROVE_ONCE = "Approve once"
@@ -153,7 +155,7 @@ class CallToApprove:
     def _shown(self) -> JsonObject:
         """The arguments, without those in the headline and without empty ones that the model did not write."""
         given = self.given if self.given is not None else self.arguments.keys()
-        hidden = self.in_headline if _length(self.headline) <= _HEADLINE_CHARACTERS_MAX else frozenset[str]()
+        hidden = self.in_headline if utf16_length(self.headline) <= _HEADLINE_CHARACTERS_MAX else frozenset[str]()
         return {
             name: value
             for name, value in self.arguments.items()
@@ -167,15 +169,15 @@ class CallToApprove:
     def cut_line(self, length_max: int) -> str:
         """Returns the line if it fits. Otherwise returns its beginning, how much is missing, and how the missing part
         ends."""
-        if _length(self.line) <= length_max:
+        if utf16_length(self.line) <= length_max:
             return self.line
         parts: list[str] = [_cut(self._headed, length_max // 2)]
-        room = length_max - _length(parts[0]) - 50
+        room = length_max - utf16_length(parts[0]) - 50
         names = list(self._shown)
         share = max(room // max(1, len(names)), 110)
         for at, name in enumerate(names):
             part = f"{_name(name)} {_cut_value(self.arguments[name], share - 90)}"
-            room -= _length(part) + 2
+            room -= utf16_length(part) + 2
             if room < 0:
                 parts.append(f"**and {len(names) - at} more values that do not fit here**")
                 break
@@ -275,7 +277,7 @@ class Approval:
     def _fits(self) -> bool:
         if any(call.tool in ADMIN_TOOLS for call in self.calls):
             return False  # a draft has to be read with its line breaks
-        lengths = (_length(call.line) + 3 for call in self.calls)
+        lengths = (utf16_length(call.line) + 3 for call in self.calls)
         return len(self.calls) <= CARD_CALLS_MAX and sum(lengths) <= CARD_CHARACTERS_MAX
 
     @property
@@ -400,17 +402,18 @@ def escape_invisible(text: str) -> str:
     """Returns the text with every character that is invisible, or that changes how others are shown, as `\\uXXXX`."""
     if text.isascii() and text.isprintable():
         return text
-    shown: list[str] = []
-    for char in text:
-        # printable: no separators except the space, and no control, format, private or unassigned characters
-        is_selector = "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
-        if char.isprintable() and not is_selector and char not in _BLANK:
-            shown.append(char)
-        elif char in "\n\t\r":
-            shown.append({"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char])
-        else:
-            shown.append(f"\\u{ord(char):04x}" if char <= "\uffff" else f"\\U{ord(char):08x}")
-    return "".join(shown)
+    return "".join(map(_escape_if_invisible, text))
+
+
+@lru_cache(1 << 14)
+def _escape_if_invisible(char: str) -> str:
+    # printable: no separators except the space, and no control, format, private or unassigned characters
+    is_selector = "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
+    if char.isprintable() and not is_selector and char not in _BLANK:
+        return char
+    if char in "\n\t\r":
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char]
+    return f"\\u{ord(char):04x}" if char <= "\uffff" else f"\\U{ord(char):08x}"
 
 
 def _digest(value: JsonValue) -> str:
@@ -438,23 +441,18 @@ def _name(name: str) -> str:
 def _cut_value(value: JsonValue, length_max: int) -> str:
     """Returns the value as inline code. Of a long value, returns the beginning, how much is left out, and the end."""
     text = _on_one_line(value)
-    if _length(text) <= length_max:
+    if utf16_length(text) <= length_max:
         return f"`{text}`"
     head = _cut(text, max(8, length_max - _TAIL_CHARACTERS))
     lines = _spelled(value).count("\n") + 1
     tail = text[-_TAIL_CHARACTERS:]
-    tail = tail[_length(tail) - len(tail) :]
+    tail = tail[utf16_length(tail) - len(tail) :]
     missing = f"{len(text) - len(head) - len(tail):,} more characters" + (f" of {lines:,} lines" if lines > 1 else "")
     return f"`{head}` **… {missing} …** `{tail}`"
 
 
-def _length(text: str) -> int:
-    """Returns the length in UTF-16 units, which is how platforms count."""
-    return len(text) + sum(char > "\uffff" for char in text)
-
-
 def _cut(text: str, length_max: int) -> str:
-    if _length(text) <= length_max:
+    if utf16_length(text) <= length_max:
         return text
     kept = text[: length_max - 1]
-    return f"{kept[: 2 * len(kept) - _length(kept)]}…"
+    return f"{kept[: 2 * len(kept) - utf16_length(kept)]}…"

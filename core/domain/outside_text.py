@@ -27,6 +27,11 @@ def single_line(text: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
     return visible if len(visible) <= characters_max else f"{visible[: characters_max - 1].rstrip()}…"
 
 
+def utf16_length(text: str) -> int:
+    """Returns the length in UTF-16 units, which is how platforms count."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def without_control_characters(text: str) -> str:
     """Returns the text without control characters, except line breaks and tabs."""
     return _STEERING.sub(lambda found: found[0] if found[0] in "\n\t" else "", text)

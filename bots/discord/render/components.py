@@ -13,7 +13,7 @@ from bots.delivery.content import (
     RunStatus,
     answer_line,
 )
-from bots.delivery.markdown import truncate, utf16_length
+from bots.delivery.markdown import truncate
 from bots.discord.limits import (
     BUTTON_LABEL_MAX,
     BUTTONS_PER_ROW_MAX,
@@ -31,6 +31,7 @@ from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import get_objects
 from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL
 from core.domain.json import JsonObject
+from core.domain.outside_text import utf16_length
 from core.domain.threads import Ask
 
 ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17

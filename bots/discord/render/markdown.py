@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 
-from bots.delivery.markdown import MarkdownBlock, map_outside_code, scan_blocks, utf16_length
+from bots.delivery.markdown import MarkdownBlock, map_outside_code, scan_blocks
 from bots.delivery.tables import align_table
 from bots.discord.limits import remove_unsendable
+from core.domain.outside_text import utf16_length
 
 RenderTable = Callable[[Sequence[str]], Sequence[str]]
 _CROWD = re.compile(r"@(?=everyone|here)")

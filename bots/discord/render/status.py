@@ -1,10 +1,10 @@
 """The sections of a run's status message, within Discord's limits; pure functions."""
 
-from bots.delivery.markdown import truncate, utf16_length
+from bots.delivery.markdown import truncate
 from bots.delivery.run_view import RunView, Task, TaskState, ViewState, keep_newest_tasks
 from bots.discord.limits import remove_unsendable, to_single_line
 from bots.discord.render.markdown import neutralize_links, neutralize_mentions
-from core.domain.outside_text import quote_lines
+from core.domain.outside_text import quote_lines, utf16_length
 
 ACCENT: dict[ViewState, int] = {
     "queued": 0x99AAB5,

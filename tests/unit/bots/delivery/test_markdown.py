@@ -13,8 +13,8 @@ from bots.delivery.markdown import (
     markdown_to_words,
     normalize_model_markdown,
     split_markdown,
-    utf16_length,
 )
+from core.domain.outside_text import utf16_length
 
 words = st.text(alphabet="abc xyz.\n-*_é漢😀", max_size=400)
 

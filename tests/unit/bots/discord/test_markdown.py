@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from bots.delivery.markdown import truncate, utf16_length
+from bots.delivery.markdown import truncate
 from bots.discord.render.markdown import to_discord_markdown
+from core.domain.outside_text import utf16_length
 
 
 def test_a_table_becomes_aligned_text() -> None:

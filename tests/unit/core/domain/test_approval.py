@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.delivery.content import AskPrompt
-from bots.delivery.markdown import utf16_length
 from bots.discord.render.components import ASK_TEXT_MAX
 from bots.discord.render.components import render_content as render_for_discord
 from bots.slack.render.messages import render_content as render_for_slack
@@ -32,6 +31,7 @@ from core.domain.approval import (
     refusal_reason,
 )
 from core.domain.json import JsonObject
+from core.domain.outside_text import utf16_length
 from core.domain.threads import Ask, Person
 
 ALICE = Person(person_id="U1", name="alice")

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
-from bots.delivery.markdown import utf16_length
 from bots.delivery.run_view import RunView, Task, ViewState
 from bots.discord.interactions.controls import ASK_CUSTOM_ID
 from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, render_content, simplify_layout
 from bots.discord.rest import delivery_marker
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
+from core.domain.outside_text import utf16_length
 from core.domain.schedules import build_commands
 from core.domain.threads import Ask, Person
 from simulator.discord.rest.errors import FormErrors
