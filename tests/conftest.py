@@ -1,9 +1,12 @@
 """What holds for every test: properties are tried the same way each time, so that a failure comes back."""
 
+import gc
 from collections import Counter
 
 import pytest
 from hypothesis import settings
+
+gc.disable()  # until the tests are collected (tests/leaks.py): nearly all that is made meanwhile stays
 
 pytest_plugins = ("tests.databases", "tests.leaks", "tests.payload_recorder")
 

@@ -30,11 +30,11 @@ class LeakCheck:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, object, object]:
-        """Nearly all that is made meanwhile stays, so there is little to collect."""
-        gc.disable()
         try:
             return (yield)
         finally:
+            gc.freeze()
+            gc.set_threshold(10_000)
             gc.enable()
 
     @pytest.hookimpl(wrapper=True)

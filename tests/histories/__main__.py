@@ -90,20 +90,21 @@ def _replay(wanted: argparse.Namespace) -> int:
 def _replay_bugs(wanted: argparse.Namespace, seeds: range) -> int:
     _prepare(wanted)
     kind, lines = KINDS[wanted.kind], list[str]()
+    holds = cache(lambda seed: not _play(wanted, seed).problems)
     for bug in kind.bugs:
-        if not _finds(wanted, kind.seeds.get(bug), bug):
-            other = next((seed for seed in seeds if _finds(wanted, seed, bug)), None)
+        if not _finds(wanted, kind.seeds.get(bug), bug, holds):
+            other = next((seed for seed in seeds if _finds(wanted, seed, bug, holds)), None)
             lines.append(f'    "{bug}": {other},')
             _say(lines[-1])
     return 1 if lines else 0
 
 
-def _finds(wanted: argparse.Namespace, seed: int | None, bug: str) -> bool:
-    """Whether the seed breaks an invariant with the bug only."""
+def _finds(wanted: argparse.Namespace, seed: int | None, bug: str, holds: Callable[[int], bool]) -> bool:
+    """Whether the seed breaks an invariant with the bug only. `holds` says whether it breaks none without it."""
     if seed is None:
         return False
     gc.collect()
-    return bool(_play(wanted, seed, bug).problems) and not _play(wanted, seed).problems
+    return bool(_play(wanted, seed, bug).problems) and holds(seed)
 
 
 def _problems(result: Result) -> str:
@@ -139,9 +140,9 @@ def _play_many(wanted: argparse.Namespace) -> int:
 
 def _batch(seeds: range, wanted: argparse.Namespace) -> list[Result]:
     """Plays the seeds until so many of them have failed."""
+    gc.collect()
     results = list[Result]()
     for seed in seeds:
-        gc.collect()
         results.append(replace(_play(wanted, seed, wanted.bug), trace=()))
         if sum(bool(result.problems) for result in results) >= wanted.failures:
             break

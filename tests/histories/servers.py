@@ -132,10 +132,10 @@ class SimulatedDatabase:
     ) -> ResultT:
         del is_long, is_durable
         with point:
-            return await self._transaction(work)
+            return await self._request(lambda: self._committed(work))
 
     async def read(self, work: Work[ResultT]) -> ResultT:
-        return await self._transaction(work)
+        return await self._request(lambda: self._read(work))
 
     async def write_statement(
         self,
@@ -155,7 +155,7 @@ class SimulatedDatabase:
     async def close(self) -> None:
         return
 
-    async def _transaction(self, work: Work[ResultT]) -> ResultT:
+    async def _request(self, work: Callable[[], ResultT]) -> ResultT:
         answer: asyncio.Future[ResultT] = self._loop.create_future()
         chance, process = self._chance, current_process()
         is_cut_off = process is not None and process.name in self.cut_off
@@ -168,9 +168,11 @@ class SimulatedDatabase:
                 error = StorageUnavailable("the database refuses connections")
             else:
                 try:
-                    outcome = self._committed(work)
+                    outcome = work()
                 except Exception as raised:
-                    error = raised
+                    is_failure = isinstance(raised, SQLAlchemyError | sqlite3.Error)
+                    is_conflict = isinstance(raised, IntegrityError | sqlite3.IntegrityError)
+                    error = StorageUnavailable(str(raised)) if is_failure and not is_conflict else raised
                 if chance.fails(0.001):
                     error = StorageUnavailable("the connection broke before the answer")
 
@@ -188,14 +190,15 @@ class SimulatedDatabase:
         return await answer
 
     def _committed(self, work: Work[ResultT]) -> ResultT:
-        connection = self.memory.connection
+        with self.memory.connection.begin():
+            return work(self.memory.connection)
+
+    def _read(self, work: Work[ResultT]) -> ResultT:
+        """Requests follow one another, so reading needs no transaction. SQLAlchemy begins one all the same."""
         try:
-            with connection.begin():
-                return work(connection)
-        except (IntegrityError, sqlite3.IntegrityError):
-            raise
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            raise StorageUnavailable(str(error)) from error
+            return work(self.memory.connection)
+        finally:
+            self.memory.connection.rollback()
 
 
 class SimulatedQueue:

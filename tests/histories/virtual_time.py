@@ -169,10 +169,12 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def _run_in_process(self, handle: asyncio.Handle) -> None:
         process: SimulatedProcess | None = handle._context.get(_process)
         if process is None or (process.is_alive and not process.is_frozen):
-            ahead = process.clock_ahead_seconds if process else 0.0
-            self.shift(ahead)
-            handle._run()
-            self.shift(-ahead)
+            if ahead := process.clock_ahead_seconds if process else 0.0:
+                self.shift(ahead)
+                handle._run()
+                self.shift(-ahead)
+            else:
+                handle._run()
         elif process.is_alive:
             process.waiting.append(handle)
 

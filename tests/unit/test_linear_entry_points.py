@@ -49,8 +49,8 @@ from sandbox.local.egress_proxy import RefusedRequest, parse_proxy_request
 from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.llm_xml_reading import TOOLS
 
-LENGTH = 20_000
-"""Half of the longest message that Slack delivers, which takes half as long."""
+LENGTH = 10_000
+"""A quarter of the longest message that Slack delivers. Quadratic code takes seconds for it."""
 ENTRY_SECONDS_MAX = 1.5
 """A Markdown parser takes half a second for a table of 8,000 cells, and longer beside other work. Quadratic code takes
 many seconds."""

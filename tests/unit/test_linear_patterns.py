@@ -262,8 +262,20 @@ def _literals(tree: Any) -> Iterator[str]:
             yield from _literals(part)
 
 
-def hostile_texts(source: str, flags: int, *, length: int) -> list[str]:
-    """Returns texts built from the parts of the pattern: what it repeats, what leads there, and a failing end."""
+@dataclass(frozen=True)
+class Hostile:
+    """A text that repeats what a pattern repeats, after what leads there, with an end that does not match."""
+
+    before: str
+    body: str
+    end: str
+
+    def text(self, length: int) -> str:
+        return (self.before + self.body * (length // len(self.body)))[: length - len(self.end)] + self.end
+
+
+def hostile_texts(source: str, flags: int) -> list[Hostile]:
+    """Returns texts built from the parts of the pattern."""
     tree = importlib.import_module("re._parser").parse(source, flags)
     units: dict[tuple[str, str], None] = {}
     leads: dict[str, None] = {}
@@ -277,9 +289,7 @@ def hostile_texts(source: str, flags: int, *, length: int) -> list[str]:
             if start + mark:
                 units["", start + mark] = None
     return [
-        (before + body * (length // len(body)))[: length - len(end)] + end
-        for before, body in units
-        for end in _ENDS[: 2 if before or len(body) == 1 else 1]
+        Hostile(before, body, end) for before, body in units for end in _ENDS[: 2 if before or len(body) == 1 else 1]
     ]
 
 
@@ -295,29 +305,25 @@ SHORTER = {"core.context.todo_file": 2 * ITEM_CHARACTERS_MAX, "bots.inbound.comm
 """The longest text that the patterns of a module see, if the module cuts texts first."""
 
 
-def seconds_if_slow(pattern: "re.Pattern[Any]", method: str, texts: Sequence[str]) -> float | None:
-    """Returns the CPU seconds for the last text if they are too many for its length, or None. The texts are of a
-    quarter of the length, half of it, and all.
+def seconds_if_slow(pattern: "re.Pattern[Any]", method: str, hostile: Hostile, length: int = LENGTH) -> float | None:
+    """Returns the CPU seconds for a text of that length if they are too many, or None.
 
     Work that grows with the cube of the length takes 64 times as long for four times the length, so a quarter that is
     fast enough for that needs no further measurement. On a machine that is slow at the moment, a pattern may take
     longer than SECONDS_MAX. If it is linear, it takes half of that for half of the text; a quadratic one takes a
     quarter.
     """
-    quarter, half, whole = (partial(run_pattern, pattern, method, text) for text in texts)
-    if seconds_of(quarter, seconds_max=SECONDS_MAX / 64) <= SECONDS_MAX / 64:
+
+    def seconds(length: int, seconds_max: float) -> float:
+        return seconds_of(partial(run_pattern, pattern, method, hostile.text(length)), seconds_max=seconds_max)
+
+    if seconds(length // 4, SECONDS_MAX / 64) <= SECONDS_MAX / 64:
         return None
-    seconds = seconds_of(whole, seconds_max=SECONDS_MAX)
-    if SECONDS_MAX < seconds < SLOW_MACHINE_SECONDS_MAX:
-        is_linear = seconds < 3 * seconds_of(half, seconds_max=SECONDS_MAX)
-        return None if is_linear else seconds
-    return seconds if seconds > SECONDS_MAX else None
-
-
-def hostile_texts_by_length(source: str, flags: int, length: int = LENGTH) -> list[tuple[str, ...]]:
-    """Returns each hostile text in a quarter of the length, in half of it, and in all of it."""
-    lengths = (length // 4, length // 2, length)
-    return list(zip(*(hostile_texts(source, flags, length=n) for n in lengths), strict=True))
+    whole = seconds(length, SECONDS_MAX)
+    if SECONDS_MAX < whole < SLOW_MACHINE_SECONDS_MAX:
+        is_linear = whole < 3 * seconds(length // 2, SECONDS_MAX)
+        return None if is_linear else whole
+    return whole if whole > SECONDS_MAX else None
 
 
 def test_every_pattern_takes_linear_time():
@@ -328,11 +334,11 @@ def test_every_pattern_takes_linear_time():
         source, flags = used.pattern.pattern, used.pattern.flags
         text = source if isinstance(source, str) else source.decode("latin-1")
         length = min((n for at, n in SHORTER.items() if used.place.startswith(at)), default=LENGTH)
-        for texts in hostile_texts_by_length(text, flags, length):
+        for hostile in hostile_texts(text, flags):
             for method in used.methods:
-                seconds = seconds_if_slow(used.pattern, method, texts)
+                seconds = seconds_if_slow(used.pattern, method, hostile, length)
                 if seconds is not None:
-                    slow.append(f"{used.place} {source!r} {method} {texts[-1][:30]!r}: {seconds:.2f} s")
+                    slow.append(f"{used.place} {source!r} {method} {hostile}: {seconds:.2f} s")
         if len(slow) > 20:
             break
     assert not slow, "\n".join(slow)
@@ -343,6 +349,4 @@ def test_every_pattern_takes_linear_time():
 )
 def test_a_quadratic_pattern_is_found(source: str):
     pattern = re.compile(source)
-    assert any(
-        seconds_if_slow(pattern, "sub", texts) is not None for texts in hostile_texts_by_length(source, pattern.flags)
-    )
+    assert any(seconds_if_slow(pattern, "sub", hostile) is not None for hostile in hostile_texts(source, pattern.flags))
