@@ -7,8 +7,9 @@ import importlib.util
 import json
 import os
 import sys
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
@@ -155,31 +156,22 @@ async def thread_requests(turns: int) -> list[ModelRequest]:
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class CacheUse:
-    """The share of all later requests that was in the request before, and what reading them cost."""
-
-    prefix_share: float
-    bill_usd: float
-
-
 def common_start(before: str, after: str) -> str:
-    pairs = zip(before, after, strict=False)
-    size = next((at for at, (one, other) in enumerate(pairs) if one != other), len(before))
+    size = bisect_left(range(len(before)), True, key=lambda at: before[: at + 1] != after[: at + 1])
     return before[:size]
 
 
-def cache_use(requests: Sequence[ModelRequest]) -> CacheUse:
-    texts = [encoded(request) for request in requests]
-    bill = tokens(texts[0]) * INPUT_USD
-    common_size = whole_size = 0
-    for before, after in pairwise(texts):
-        common = common_start(before, after)
-        common_size += len(common.encode())
-        whole_size += len(after.encode())
-        cached = tokens(common)
-        bill += cached * CACHED_USD + (tokens(after) - cached) * INPUT_USD
-    return CacheUse(common_size / whole_size, bill)
+def prefix_share(requests: Sequence[ModelRequest]) -> float:
+    """Returns the share of all later requests that was in the request before, by their bytes."""
+    pairs = [(common_start(before, after), after) for before, after in pairwise(map(encoded, requests))]
+    return sum(len(common.encode()) for common, _ in pairs) / sum(len(after.encode()) for _, after in pairs)
+
+
+def bill_usd(requests: Sequence[ModelRequest]) -> float:
+    """Returns what reading the requests costs if a provider caches the common start of each and the one before."""
+    texts = ["", *map(encoded, requests)]
+    sizes = [(tokens(common_start(before, after)), tokens(after)) for before, after in pairwise(texts)]
+    return sum(cached * CACHED_USD + (whole - cached) * INPUT_USD for cached, whole in sizes)
 
 
 async def request_page() -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
-from tests.bench.prompt import cache_use, prompt_tokens, request_page, thread_requests, tokens
+from tests.bench.prompt import prefix_share, prompt_tokens, request_page, thread_requests, tokens
 from tests.paths import REPOSITORY
 
 
@@ -18,7 +18,7 @@ def test_what_is_installed_is_told_in_few_words() -> None:
 
 
 async def test_fifty_turns_are_mostly_in_the_cache() -> None:
-    assert cache_use(await thread_requests(50)).prefix_share >= 0.95
+    assert prefix_share(await thread_requests(50)) >= 0.95
 
 
 async def test_the_page_shows_what_a_fresh_thread_sends() -> None:

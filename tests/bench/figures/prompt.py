@@ -1,22 +1,22 @@
 """How many tokens each request has at least, how much of it a provider's cache serves, and what twenty turns cost."""
 
+from tests.bench import prompt
 from tests.bench.figure import Figure, note
-from tests.bench.prompt import cache_use, prompt_tokens, thread_requests
 
 
 async def prompt_tokens_without_browser() -> float:
     """The system prompt and the tools of the default agent, as cl100k counts them."""
-    note(f"prompt_tokens: {prompt_tokens(has_browser=True)} with the browser")
-    return prompt_tokens(has_browser=False)
+    note(f"prompt_tokens: {prompt.prompt_tokens(has_browser=True)} with the browser")
+    return prompt.prompt_tokens(has_browser=False)
 
 
 async def prefix_share() -> float:
     """Percent of the bytes of 50 turns that stood at the same place in the request before."""
-    return cache_use(await thread_requests(50)).prefix_share * 100
+    return prompt.prefix_share(await prompt.thread_requests(50)) * 100
 
 
 async def bill_20_turns_usd() -> float:
-    return cache_use(await thread_requests(20)).bill_usd
+    return prompt.bill_usd(await prompt.thread_requests(20))
 
 
 PROMPT = Figure(name="prompt_tokens", unit="tokens", bound=3_800, measure=prompt_tokens_without_browser)

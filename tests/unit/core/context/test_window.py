@@ -22,7 +22,7 @@ from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import Message, ToolCall
 from core.domain.threads import Usage
 from core.ports import ModelRequest, ResponseText
-from tests.bench.prompt import cache_use
+from tests.bench.prompt import prefix_share
 from tests.support.conversations import answered, call_and_result, long_thread, message, said, words
 
 BLANK = ModelRequest(model="m", messages=({"role": "system", "content": "s"},))
@@ -435,7 +435,7 @@ async def test_a_full_window_rarely_changes_the_beginning_of_its_requests(
     breaks = [after.messages[: len(before.messages)] != before.messages for before, after in pairwise(requests)]
     assert 1 <= summaries <= sum(breaks) <= 6 * summaries
     assert sum(breaks) <= turns // 8
-    assert cache_use(requests).prefix_share >= share
+    assert prefix_share(requests) >= share
 
 
 async def test_pictures_that_are_no_longer_shown_are_named_once() -> None:
