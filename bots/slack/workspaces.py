@@ -80,7 +80,9 @@ class Workspaces:
         return tuple(self._workspaces)
 
     async def find(self, team_id: str) -> Workspace | None:
-        """Returns the workspace, or None if the bot is not installed in it. Raises StorageUnavailable."""
+        """Returns the workspace, or None if the bot is not installed in it.
+
+        Raises StorageUnavailable and UnreadableToken."""
         if (workspace := self._find_fresh(team_id)) is not None or self._tokens is None:
             return workspace
         async with self._locks.setdefault(team_id, asyncio.Lock()):
@@ -121,7 +123,7 @@ class Workspaces:
             await _close_workspace(workspace)
 
     async def find_for_tenant(self, tenant: Tenant) -> Workspace | None:
-        """Returns the workspace that a payload came from, or None. Raises StorageUnavailable.
+        """Returns the workspace that a payload came from, or None. Raises like `find`.
 
         If the organisation installed the app, lets the organisation's token serve a workspace that has no token of its
         own."""
@@ -134,7 +136,7 @@ class Workspaces:
 
     async def find_sharing_channel(self, channel_id: str, team_ids: frozenset[str]) -> list[Workspace]:
         """Returns the workspaces with the bot that share a Slack Connect channel: those in `team_ids`, which the event
-        names, and those that earlier events of the channel named. Raises StorageUnavailable."""
+        names, and those that earlier events of the channel named. Raises like `find`."""
         if not team_ids:
             return []
         known = self._sharing.pop(channel_id, frozenset[str]()) | team_ids
@@ -145,14 +147,14 @@ class Workspaces:
         return found
 
     async def require(self, team_id: str) -> Workspace:
-        """Returns the workspace. Raises SurfaceRefused if the bot is not installed in it, and StorageUnavailable."""
+        """Returns the workspace. Raises SurfaceRefused if the bot is not installed in it, and like `find`."""
         workspace = await self.find(team_id)
         if workspace is None:
             raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
         return workspace
 
     async def require_for_address(self, address: Address) -> Workspace:
-        """Returns the workspace of an address. Raises SurfaceRefused or StorageUnavailable.
+        """Returns the workspace of an address. Raises SurfaceError or StorageUnavailable.
 
         An organisation's token can access the channels of all its workspaces, so a channel is refused unless the
         workspace already has a thread in it, or the client has opened it as a direct message."""

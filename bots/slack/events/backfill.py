@@ -172,7 +172,7 @@ class Backfill:
                     await self._backfill_workspace(team_id, gaps, summary)
             except TimeoutError:
                 summary.skip("no time is left", "those that are left")
-            except StorageUnavailable as error:
+            except (SurfaceError, StorageUnavailable) as error:
                 summary.fail(error, *gaps)
             except Exception:  # continue with the other workspaces
                 log.exception("slack: catching up in workspace %s failed", team_id)

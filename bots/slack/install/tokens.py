@@ -13,7 +13,7 @@ from bots.slack.events.payload_fields import get_text
 from bots.slack.install.oauth import BotToken, OAuthClient, parse_bot_token
 from bots.slack.web_api.client import Identity
 from bots.slack.web_api.downloads import FileRefSigner
-from core.domain.errors import ConfigurationError, SurfaceError
+from core.domain.errors import ConfigurationError, SurfaceError, SurfaceUnavailable
 from core.domain.installations import Installation, Installations
 
 BAD_KEY = (
@@ -22,8 +22,12 @@ BAD_KEY = (
 )
 
 
-class UnreadableToken(Exception):
-    """Raised if no key decrypts the token, or if it belongs to another workspace."""
+class UnreadableToken(SurfaceUnavailable):
+    """No key decrypts the token, or it belongs to another workspace. Only the operator can put that right, so whatever
+    needs the token waits."""
+
+    def __init__(self, team_id: str, why: str) -> None:
+        super().__init__(f"the token of workspace {team_id} cannot be read: {why}", code="unreadable_token")
 
 
 class TokenCipher:
@@ -52,22 +56,19 @@ class TokenCipher:
         try:
             content = json.loads(self._fernet.decrypt(sealed.encode()))
         except (InvalidToken, ValueError) as error:
-            raise UnreadableToken("no key opens it") from error
+            raise UnreadableToken(team_id, "no key opens it") from error
         if content["team"] != team_id:
-            raise UnreadableToken("it belongs to another workspace")
+            raise UnreadableToken(team_id, "it belongs to another workspace")
         return BotToken(
             access_token=content["access"], refresh_token=content["refresh"], expires_at=content["expires_at"]
         )
 
     def reseal_with_newest_key(self, sealed: str) -> str | None:
-        """Returns the token encrypted with the newest key, or None if it already is. Raises UnreadableToken."""
+        """Returns the token that `unseal` could read encrypted with the newest key, or None if it already is."""
         try:
             self._newest.decrypt(sealed.encode())
         except InvalidToken:
-            try:
-                return self._fernet.rotate(sealed.encode()).decode()
-            except InvalidToken as error:
-                raise UnreadableToken("no key opens it") from error
+            return self._fernet.rotate(sealed.encode()).decode()
         return None
 
 
@@ -93,9 +94,9 @@ class TokenSource(Protocol):
         ...
 
     async def find_token(self, team_id: str) -> WorkspaceToken | None:
-        """Returns the workspace's token, or None if the bot is not installed or the token is unreadable.
+        """Returns the workspace's token, or None if the bot is not installed.
 
-        Raises StorageUnavailable."""
+        Raises StorageUnavailable, and UnreadableToken if the encryption keys do not fit."""
         ...
 
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
@@ -123,12 +124,8 @@ class TokenStore:
         found = await self.installations.find("slack", team_id)
         if found is None:
             return None
-        try:
-            token = self.token_cipher.unseal(found.workspace_id, found.sealed_token)
-            newer = self.token_cipher.reseal_with_newest_key(found.sealed_token)
-        except UnreadableToken as error:
-            log.error("slack: the token of workspace %s cannot be read: %s", team_id, error)  # noqa: TRY400 - no traceback helps
-            return None
+        token = self.token_cipher.unseal(found.workspace_id, found.sealed_token)
+        newer = self.token_cipher.reseal_with_newest_key(found.sealed_token)
         if token.expires_at is not None and token.expires_at < time.time() + REFRESH_SECONDS_BEFORE:
             token = await self._refresh(found, token)
         elif newer is not None:

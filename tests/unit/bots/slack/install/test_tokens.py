@@ -35,8 +35,6 @@ def test_an_older_key_still_reads_and_the_newest_one_seals() -> None:
     assert renewed is not None
     assert both.reseal_with_newest_key(renewed) is None
     assert TokenCipher([NEW]).unseal("T1", renewed) == TOKEN
-    with pytest.raises(UnreadableToken):
-        TokenCipher([OTHER]).reseal_with_newest_key(sealed)
 
 
 @pytest.mark.parametrize("keys", [[], ["short"], [OLD, "short"]])
