@@ -108,6 +108,7 @@ NOT_STORED = "This could not be stored just now. Please try again in a minute."
 INTERNAL_ERROR = "Something broke on our side. Please try again."
 UNKNOWN_CONTROL = "That does not work any more. Please write to me what you need."
 """Shown to a user of a control, form or command that this version of the program does not know."""
+ANSWERED_LONG_AGO = "I was away when you answered this, so I have done nothing yet. Please answer it again."
 NOT_INSTALLED = "I am not installed in this workspace any more. Ask an admin to add me again."
 
 
@@ -236,6 +237,8 @@ def decide_message(
     decision = _decide_message(message, snapshot, agents or {}, follow_mode, is_admin=is_admin)
     if not is_late or not isinstance(decision, Accept):
         return decision
+    if decision.ask_id and ask is not None and ask.kind == "approval":
+        return Ignore(reason="answered long ago", notice=ANSWERED_LONG_AGO)
     asking = snapshot.last_run if snapshot and snapshot.open_ask else None
     if asking is not None and asking.created_at > message.sent_at:
         return Overhear(reason="late, and something is asked already")

@@ -132,7 +132,7 @@ def test_words_of_a_command_may_answer_a_question_and_are_no_request(action: Inc
         (None, True, "is read"),
         (RUNNING, True, "is read"),
         (ASKING, True, "is read"),
-        (APPROVAL, True, "is read"),
+        (APPROVAL, True, "is ignored"),
         (replace(ASKING, last_run=replace(ASKING.last_run, created_at=at(10))), True, "is overheard"),
     ],
 )
