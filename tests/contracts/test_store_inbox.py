@@ -135,6 +135,19 @@ async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stor
     assert (after.kind, after.text) == ("edit", "hello there")
 
 
+async def test_the_change_of_an_answer_that_was_written_elsewhere_finds_it(stores: Stores) -> None:
+    """In a direct message on Slack, an answer may stand outside the thread of its question."""
+    lease = await stores.started()
+    await stores.say("report.txt", key="m2", message_ref="102.1")
+    edit = replace(
+        _of(message("notes.txt", key="e1", kind="edit"), "102.1"), address=replace(ADDRESS, thread_key="102.1")
+    )
+    for change in (replace(edit, address=replace(edit.address, channel_id="C9"), dedupe_key="e0"), edit):
+        receipt = await stores.inbox.accept_action(change, accept)
+    assert receipt.run_id == lease.run_id
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["hello", "notes.txt"]
+
+
 async def test_an_edit_of_a_message_that_was_never_taken_in_does_nothing(stores: Stores) -> None:
     nowhere = await stores.inbox.accept_action(message("x", key="e1", kind="edit"), accept)
     assert nowhere == Receipt(decision=Accept())

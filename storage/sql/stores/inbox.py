@@ -33,10 +33,10 @@ from core.failpoints import Failpoint
 from core.stores import Decide
 from storage.sql.columns import SanitizedText
 from storage.sql.database import Store, reads, writes
-from storage.sql.rows import input_from_row, input_to_row, run_from_row
+from storage.sql.rows import address_parameters, input_from_row, input_to_row, run_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts, upsert_if_greater
 from storage.sql.stores.audit import insert_entry, record_action
-from storage.sql.stores.conversations import insert_thread, lock_thread_at, read_next_input, read_snapshot
+from storage.sql.stores.conversations import insert_thread, lock_thread, lock_thread_at, read_next_input, read_snapshot
 from storage.sql.stores.run_transitions import (
     ask_if_still_wanted,
     close_ask,
@@ -230,6 +230,20 @@ _CLAIM_KEY = CompiledStatement(partial(insert_ignoring_conflicts, claimed_keys))
 _CLAIMED = CompiledStatement(select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key")))
 
 
+_THREAD_OF_MESSAGE = CompiledStatement(
+    select(threads.c.thread_id)
+    .join(thread_inputs, thread_inputs.c.thread_id == threads.c.thread_id)
+    .where(
+        threads.c.platform == bindparam("platform"),
+        threads.c.workspace_id == bindparam("workspace"),
+        threads.c.channel_id == bindparam("channel"),
+        threads.c.unbound_at.is_(None),
+        thread_inputs.c.message_ref == bindparam("ref"),
+    )
+    .limit(1)
+)
+
+
 def _stored(dialect: str) -> Select[*tuple[Any, ...]]:
     """Selects the stored input of a key, because inputs outlive their keys, which are deleted after some weeks. In
     PostgreSQL, also locks a message that has no thread yet, so that the message and its edits and deletions wait for
@@ -260,8 +274,9 @@ class SqlInbox(Store):
         message = None if thread else action.message_ref or None
         if (duplicate := _duplicate(connection, action.dedupe_key, message)) is not None:
             return duplicate
-        if message and isinstance(action, Change):  # the message that it changes may have created the thread meanwhile
-            thread = lock_thread_at(connection, action.address)
+        if message and isinstance(action, Change):
+            # the message may have created the thread meanwhile, or have answered a question of another thread
+            thread = lock_thread_at(connection, action.address) or _lock_thread_of_message(connection, action)
         # two apps in a chat could answer each other forever; clients of the HTTP API have a token
         if action.actor.app_ids and action.person.is_app and _has_asked_enough(connection, action):
             log.warning("%s asks too often in %s", action.person.person_id, action.address.channel_id)
@@ -359,6 +374,13 @@ def claim_key(connection: Connection, dedupe_key: str) -> bool:
     """Claims the key. Waits for a concurrent transaction that is claiming it. Returns False if it was claimed
     before."""
     return _CLAIM_KEY.execute(connection, {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}) == 1
+
+
+def _lock_thread_of_message(connection: Connection, change: Change) -> Thread | None:
+    found = _THREAD_OF_MESSAGE.fetch_first(
+        connection, {**address_parameters(change.address), "ref": change.message_ref}
+    )
+    return lock_thread(connection, found["thread_id"]) if found else None
 
 
 def _newer_version(connection: Connection, thread: Thread | None, action: StoredAction) -> Receipt | None:
