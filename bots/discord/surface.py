@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from bots.delivery.content import Content
 from bots.delivery.reactions import Reactions
 from bots.discord.address import DIRECT, DIRECT_WORKSPACE, is_direct_message, message_channel_id, reaction_channel_id
+from bots.discord.limits import ANSWER_MAX
 from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_layout
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import (
@@ -73,12 +74,10 @@ POSTS_SEARCHED_MAX = 5
 
 
 class DiscordSurface:
-    """Implements ChatSurface and ChatPresence for Discord.
-
-    `answer_limit` leaves room for the delivery marker and for tables, which grow when they are aligned."""
+    """Implements ChatSurface and ChatPresence for Discord."""
 
     platform: Platform = "discord"
-    answer_limit = 1800
+    answer_limit = ANSWER_MAX
     files_per_message = 10
     edit_interval_seconds = 1.2
     closed_reasons = CLOSED_REASONS

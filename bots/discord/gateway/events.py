@@ -1,7 +1,7 @@
 """Handles gateway events: messages, edits, deletions and reactions."""
 
 import logging
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ from bots.discord.gateway.parse import (
     parse_reaction,
 )
 from bots.discord.permissions import describe_obstacle, find_bot_permissions, find_notice_channel_id
-from bots.discord.render.components import build_text_message
+from bots.discord.render.components import build_text_message, split_notice
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, get_text, translating_errors
 from bots.discord.rest.thread_opener import ThreadOpener
@@ -299,32 +299,37 @@ class EventHandler:
             return
         own_id = str(message.channel.id)
         place = own_id if channel_id is None else channel_id
-        body = build_text_message(outcome.notice, commands=outcome.commands)
-        if place == own_id:
-            body["message_reference"] = {"message_id": str(message.id), "fail_if_not_exists": False}
-        else:
-            body = build_text_message(
-                f"{message.author.mention} <#{own_id}>: {outcome.notice}", commands=outcome.commands
-            )
-        body["nonce"] = delivery_marker.delivery_nonce(f"notice:{message.id}")
-        body["enforce_nonce"] = True
+        mention = "" if place == own_id else f"{message.author.mention} <#{own_id}>: "
         try:
             if place:
                 try:
-                    await self._post(place, body)
+                    await self._post(place, f"{mention}{outcome.notice}", message, outcome.commands)
                     return
                 except SurfaceRefused as refused:
                     log.info("discord: a notice was refused in its channel: %s", refused.code)
             recipient: JsonObject = {"recipient_id": str(message.author.id)}
             opened = await self._rest.call("POST", "/users/@me/channels", body=recipient)
-            text = f"<#{own_id}>: {outcome.notice}"
-            await self._post(get_text(opened, "id"), build_text_message(text))
+            await self._post(get_text(opened, "id"), f"<#{own_id}>: {outcome.notice}", message)
         except SurfaceError as error:
             log.warning("a notice could not be posted: %s", error)
 
-    async def _post(self, channel_id: str, body: JsonObject) -> None:
-        with REPLY:
-            await self._rest.call("POST", "/channels/{channel_id}/messages", body=body, channel_id=channel_id)
+    async def _post(
+        self, channel_id: str, notice: str, message: discord.Message, commands: Mapping[str, str] | None = None
+    ) -> None:
+        """Posts the notice about the message, in as many messages as it needs."""
+        *parts, last = split_notice(notice)
+        bodies = [*map(build_text_message, parts), build_text_message(last, commands=commands)]
+        if channel_id == str(message.channel.id):
+            bodies[0]["message_reference"] = {"message_id": str(message.id), "fail_if_not_exists": False}
+        for number, body in enumerate(bodies):
+            nonce = delivery_marker.delivery_nonce(f"notice:{channel_id}:{message.id}:{number}")
+            with REPLY:
+                await self._rest.call(
+                    "POST",
+                    "/channels/{channel_id}/messages",
+                    body={**body, "nonce": nonce, "enforce_nonce": True},
+                    channel_id=channel_id,
+                )
 
     def _bot_user_id(self) -> int:
         user = self._client.user

@@ -17,8 +17,9 @@ from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.events import open_thread_for
 from bots.discord.gateway.parse import parse_actor_context, parse_files, parse_person, quote_message
-from bots.discord.limits import MODAL_INPUT_MAX, to_single_line
+from bots.discord.limits import CONTENT_MAX, MODAL_INPUT_MAX, to_single_line
 from bots.discord.permissions import describe_obstacle
+from bots.discord.render.components import split_notice
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
 from bots.discord.rest.client import translating_errors
 from bots.discord.rest.thread_opener import ThreadOpener
@@ -134,12 +135,12 @@ class InteractionHandler:
                 await _edit_original(interaction, describe_failure(error))
                 raise
             if outcome.is_ignored:
-                await _refuse(interaction, outcome)
+                await _replace_response(interaction, outcome)
                 return
             if location.kind != "channel":
                 await _edit_original(interaction, shown)
         if outcome.notice:
-            await _send_notice(interaction.followup.send, outcome)
+            await _send_notice(interaction, outcome)
 
     async def on_command(
         self, interaction: AnyInteraction, name: str, *, argument: str = "", files: tuple[IncomingFile, ...] = ()
@@ -161,9 +162,9 @@ class InteractionHandler:
             async with self._thread_opener.opening(request.address.thread_key):
                 outcome = await _outcome(self._receive(replace(called, address=request.address)))
                 if outcome.is_private:
-                    await _refuse(interaction, outcome)
+                    await _replace_response(interaction, outcome)
                 else:
-                    await self._open(interaction, request, _notice_text(outcome))
+                    await self._open(interaction, request, _notice_parts(outcome)[0])
 
     async def suggest_values(
         self, interaction: AnyInteraction, name: str, typed: str
@@ -337,16 +338,16 @@ async def _show_outcome(interaction: AnyInteraction, pending: asyncio.Task[Outco
         if pending.done():
             outcome = pending.result()
             if outcome.notice or _is_command(interaction):
-                await _send_notice(interaction.response.send_message, outcome)
+                await _send_notice(interaction, outcome, interaction.response.send_message)
             else:  # a command needs a visible response; a click does not
                 await interaction.response.defer()
             return
         await interaction.response.defer(ephemeral=True)
     outcome = await pending
     if _is_command(interaction) and not outcome.is_private:
-        await _send_privately(interaction, outcome)
+        await _replace_response(interaction, outcome)
     elif outcome.notice or _is_command(interaction):
-        await _send_notice(interaction.followup.send, outcome)
+        await _send_notice(interaction, outcome)
 
 
 async def _outcome(work: Outcome | Awaitable[Outcome]) -> Outcome:
@@ -361,36 +362,35 @@ def _is_command(interaction: AnyInteraction) -> bool:
     return interaction.type is discord.InteractionType.application_command
 
 
-async def _send_notice(send: Callable[..., Awaitable[object]], outcome: Outcome) -> None:
+async def _send_notice(
+    interaction: AnyInteraction, outcome: Outcome, send: Callable[..., Awaitable[object]] | None = None
+) -> None:
+    """Sends the notice in as many messages as it needs, with `send` or else as follow-ups. Only the first is sent with
+    `send`."""
     buttons = discord.ui.View(timeout=None)
     for label, command in outcome.commands.items():
         buttons.add_item(discord.ui.Button(label=label, custom_id=f"th:command:{command}"))
     buttons.stop()  # the buttons are identified by custom ids, so discord.py need not track them
-    await send(
-        _notice_text(outcome) or "Done.",
-        ephemeral=outcome.is_private,
-        allowed_mentions=discord.AllowedMentions.none(),
-        suppress_embeds=True,
-        **({"view": buttons} if outcome.commands else {}),
-    )
+    options: dict[str, object] = {
+        "ephemeral": outcome.is_private,
+        "allowed_mentions": discord.AllowedMentions.none(),
+        "suppress_embeds": True,
+    }
+    send = send or interaction.followup.send
+    *parts, last = _notice_parts(outcome)
+    for part in parts:
+        await send(part, **options)
+        send = interaction.followup.send
+    await send(last or "Done.", **options, **({"view": buttons} if outcome.commands else {}))
 
 
-async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """Shows why a command was refused. If the notice is private, sends it separately, because the deferred response is
-    public."""
-    if outcome.is_private:
-        await _send_privately(interaction, outcome)
-    else:
-        await _edit_original(interaction, _notice_text(outcome) or "…")
-
-
-async def _send_privately(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """Sends a notice whose visibility (private or public) differs from that of the deferred response.
+async def _replace_response(interaction: AnyInteraction, outcome: Outcome) -> None:
+    """Shows a notice instead of the deferred response, whose visibility (private or public) may differ.
 
     Discord uses the first follow-up as the deferred response, so this function fills that response first, and deletes
     it at the end."""
     await _edit_original(interaction, "…")
-    await _send_notice(interaction.followup.send, outcome)
+    await _send_notice(interaction, outcome)
     await interaction.delete_original_response()
 
 
@@ -419,5 +419,6 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
         log.warning("discord: the response to a command was not shown: %s", error)
 
 
-def _notice_text(outcome: Outcome) -> str:
-    return to_discord_markdown(outcome.notice, length_max=2000)[:2000]
+def _notice_parts(outcome: Outcome) -> list[str]:
+    """Returns the notice in parts of at most a message each, at least one."""
+    return [to_discord_markdown(part, length_max=CONTENT_MAX) for part in split_notice(outcome.notice)]

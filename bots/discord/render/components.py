@@ -13,8 +13,9 @@ from bots.delivery.content import (
     RunStatus,
     answer_line,
 )
-from bots.delivery.markdown import truncate
+from bots.delivery.markdown import split_markdown, truncate
 from bots.discord.limits import (
+    ANSWER_MAX,
     BUTTON_LABEL_MAX,
     BUTTONS_PER_ROW_MAX,
     CONTENT_MAX,
@@ -87,6 +88,11 @@ def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
             return build_text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id, commands)
         case _:
             assert_never(content)
+
+
+def split_notice(markdown: str) -> list[str]:
+    """Returns the notice in parts that fit into one message each, at least one."""
+    return split_markdown(markdown, ANSWER_MAX) or [markdown]
 
 
 def build_text_message(markdown: str, delivery_id: str = "", commands: Mapping[str, str] | None = None) -> JsonObject:

@@ -23,6 +23,16 @@ async def test_an_ignored_mention_opens_no_thread_and_its_notice_pings_nobody(wo
     assert world.general.threads == ()
 
 
+async def test_a_long_notice_takes_several_messages(world) -> None:
+    async def answer(inbound):
+        return Outcome(notice="\n".join(f"- `s{number:02}` {'x' * 200}" for number in range(20)))
+
+    world.program.answer = answer
+    await world.say("@threadhand schedules")
+    await world.until(lambda: "s19" in str(world.general.messages[-1].elements))
+    assert [one.is_bot for one in world.general.messages] == [False, True, True, True]
+
+
 async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_is_not(world) -> None:
     channel_id = world.general.channel_id
     message_id = await world.say("threadhand count the lines")

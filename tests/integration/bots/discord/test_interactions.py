@@ -128,6 +128,24 @@ async def test_a_command_that_takes_long_is_answered_to_whom_it_is_for(world, is
     assert (world.general.messages[0].visible_to is not None) == is_private
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_long_notice_is_shown_whole_in_several_messages(world, is_late: bool) -> None:
+    lines = [f"- `s{number:02}` {'x' * 200}" for number in range(20)]
+    gate = asyncio.Event()
+
+    async def answer(inbound):
+        await gate.wait()
+        return Outcome(notice="\n".join(lines), commands={"More": "schedules all"})
+
+    world.program.answer = answer
+    if not is_late:
+        gate.set()
+    await world.discord.command("alice", world.general.channel_id, "agent schedules", {})
+    gate.set()
+    await world.until(lambda: all(line[2:7] in str(world.general.messages) for line in lines))
+    assert [bool(one.visible_to) for one in world.general.messages] == [True] * 3
+
+
 async def test_thumbs_under_an_answer_are_feedback_and_a_bad_one_asks_for_the_reason(world) -> None:
     address = await world.begin()
     answer = AnswerPart(markdown="It is done.", run_id="r")
