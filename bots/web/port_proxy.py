@@ -45,6 +45,8 @@ _HOP_BY_HOP = (
 )
 _PROXY_HEADERS = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
 _REQUEST_HEADERS_DROPPED = frozenset((*_HOP_BY_HOP, *_PROXY_HEADERS, "cookie", "authorization", "origin", "expect"))
+_DECOMPRESSED = frozenset(("gzip", "deflate", "br", "zstd"))
+"""The encodings of a request's body that aiohttp has undone when we read it."""
 _RESPONSE_HEADERS_DROPPED = frozenset(
     (*(*_HOP_BY_HOP, "set-cookie", "location"), *("strict-transport-security", "alt-svc", "clear-site-data"))
 )
@@ -57,6 +59,8 @@ def request_headers_for_sandbox(request: web.Request, port: int) -> Headers:
     """Returns the headers to forward to the sandbox: without Threadhand's cookies, the API token and proxy headers."""
     given, host = request.headers, request.headers[hdrs.HOST]
     headers = _without(given.items(), _REQUEST_HEADERS_DROPPED, given.get(hdrs.CONNECTION, ""))
+    if given.get(hdrs.CONTENT_ENCODING, "").lower() in _DECOMPRESSED:
+        headers = _without(headers, frozenset(("content-encoding", "content-length")), "")
     headers.append((hdrs.HOST, f"localhost:{port}"))
     parts = (part.strip() for line in given.getall(hdrs.COOKIE, []) for part in line.split(";"))
     if cookies := "; ".join(part for part in parts if part and not part.lower().startswith(_OWN_COOKIE_PREFIX)):

@@ -1,6 +1,7 @@
 """Ports of real sandboxes, reached under names of their own."""
 
 import asyncio
+import gzip
 import hashlib
 import io
 from collections.abc import AsyncIterator
@@ -110,6 +111,8 @@ async def test_requests_arrive_whole(exposed: Exposed) -> None:
             yield b"x" * 10_000
 
     assert (await exposed.told("PUT", "/", data=piecewise()))["length"] == 500_000
+    packed = await exposed.told("POST", "/", data=gzip.compress(content), headers={"Content-Encoding": "gzip"})
+    assert (packed["length"], "content-encoding" in packed["headers"]) == (len(content), False)
     assert (await exposed.told("DELETE", "/gone"))["method"] == "DELETE"
 
 
