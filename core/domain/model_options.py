@@ -45,6 +45,10 @@ class ModelOptions(BaseModel):
         extra = {**self.extra, **other.extra}
         return self.model_copy(update={**fields, "extra": extra})
 
+    def for_another_model(self) -> "ModelOptions":
+        """Returns the options that do not depend on the model for which somebody chose these."""
+        return ModelOptions(tool_choice=self.tool_choice)
+
     @property
     def thinking_tokens(self) -> int:
         """About how many tokens the model may think with these options. They count as part of its answer."""

@@ -45,12 +45,13 @@ async def stream_with_retries(
     the answer is not streamed, or if the answer breaks off. Waits are random, grow exponentially from `scale_seconds`,
     and are at least as long as the service requests. All attempts share `deadline_seconds`, from which the time in
     which an answer streams is not taken. A model is abandoned after `attempts_max` attempts or BREAKS_MAX broken
-    answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time, or `fallback_seconds` without the
-    first delta, whatever signs of life it shows. Each model is sent what `fit` returns. If a model refuses it,
-    `change_after_refusal` names what the client will change in requests to this model, and the request is sent again,
-    once for each name. Without a name, the model is abandoned at once, unless the model itself wrote what was refused,
-    or the request is too long and can be shortened. The name of a fallback is in its first and its last delta. If no
-    model answers, the error that the caller can do most about is raised."""
+    answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time, or `fallback_seconds` without
+    the first delta, whatever signs of life it shows. Each model is sent what `fit` returns, and a fallback none of
+    the options that were chosen for the requested model. If a model refuses it, `change_after_refusal` names what
+    the client will change in requests to this model, and the request is sent again, once for each name. Without a
+    name, the model is abandoned at once, unless the model itself wrote what was refused, or the request is too long
+    and can be shortened. The name of a fallback is in its first and its last delta. If no model answers, the error
+    that the caller can do most about is raised."""
     models = list(dict.fromkeys((request.model, *fallbacks)))
     errors: list[ModelError] = []
     patience = _Patience(request, first_seconds, fallback_seconds, deadline_seconds)
@@ -60,6 +61,8 @@ async def stream_with_retries(
         attempt = 1
         while True:
             sent = replace(request, model=model, on_received=patience.received)
+            if model != request.model and request.options is not None:
+                sent = replace(sent, options=request.options.for_another_model())
             try:
                 sent = fit(sent)
                 with patience.attempt():

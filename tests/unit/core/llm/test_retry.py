@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+from core.domain.model_options import ModelOptions
 from core.llm.error_mapping import parse_retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, ModelRetried, TextDelta
 from core.tasks import cancel, spawn
 from tests.histories.virtual_time import in_virtual_time
 
-REQUEST = ModelRequest(model="first", messages=())
+OPTIONS = ModelOptions(effort="low", answer_tokens=32_000, tool_choice="required")
+REQUEST = ModelRequest(model="first", messages=(), options=OPTIONS)
 FINISHED = ModelFinished(finish_reason="stop")
 DOWN = ModelUnavailable("Down.")
 
@@ -30,9 +32,11 @@ class FakeLLM:
 
     plays: list[Sequence[ModelDelta | ModelError | float | str]]
     asked: list[str] = field(default_factory=list)
+    options: list[ModelOptions | None] = field(default_factory=list)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         self.asked.append(request.model)
+        self.options.append(request.options)
         for item in self.plays.pop(0) if self.plays else [999.0]:
             if isinstance(item, ModelError):
                 raise item
@@ -76,6 +80,7 @@ async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error
         async for _ in stream_with_retries(llm, REQUEST, fallbacks=("second",), attempts_max=2, scale_seconds=0.001):
             pass
     assert llm.asked == ["first", "first", "second", "second"]
+    assert llm.options == [*[OPTIONS] * 2, *[ModelOptions(tool_choice="required")] * 2]
 
 
 @pytest.mark.parametrize("error", [ModelRejected("No."), ContextOverflow("Too long.")])
