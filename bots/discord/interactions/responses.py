@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import discord
 from discord import app_commands
@@ -371,7 +371,7 @@ async def _send_notice(
     for label, command in outcome.commands.items():
         buttons.add_item(discord.ui.Button(label=label, custom_id=f"th:command:{command}"))
     buttons.stop()  # the buttons are identified by custom ids, so discord.py need not track them
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "ephemeral": outcome.is_private,
         "allowed_mentions": discord.AllowedMentions.none(),
         "suppress_embeds": True,
@@ -381,7 +381,9 @@ async def _send_notice(
     for part in parts:
         await send(part, **options)
         send = interaction.followup.send
-    await send(last or "Done.", **options, **({"view": buttons} if outcome.commands else {}))
+    if outcome.commands:
+        options["view"] = buttons
+    await send(last or "Done.", **options)
 
 
 async def _replace_response(interaction: AnyInteraction, outcome: Outcome) -> None:
