@@ -390,4 +390,5 @@ async def _run(link: ReconnectingServer, offer: ListedTool, params: McpArguments
         output = await link.call(offer.tool, params.with_server_names(), context)
     except ToolError as error:
         raise ToolError(redact(str(error), secrets)) from None
-    return replace(output, output=redact(str(output.output), secrets))
+    question = output.reply and replace(output.reply, text=redact(output.reply.text, secrets))
+    return replace(output, output=redact(str(output.output), secrets), reply=question)

@@ -125,6 +125,15 @@ async def test_a_model_cannot_answer_for_people(guest_of: MakeGuest) -> None:
     assert (await call(guest, "order", later, **other)).reply is not None
 
 
+async def test_what_a_server_asks_shows_none_of_its_secrets(guest_of: MakeGuest) -> None:
+    guest = await guest_of(
+        stdio(program="mcp_modern.py", protocol="legacy", secrets=frozenset({"sk-12345678"}))
+    ).ready()
+    outcome = await call(guest, "order", in_thread("run 1", ()), dish="sk-12345678")
+    assert outcome.reply is not None
+    assert "sk-12345678" not in f"{outcome.result} {outcome.reply}"
+
+
 async def test_answers_that_do_not_fit_are_asked_for_again(guest_of: MakeGuest) -> None:
     guest = await guest_of(stdio(program="mcp_modern.py", protocol="legacy")).ready()
     first = await call(guest, "order", in_thread("run 1", ()), dish="soup")
