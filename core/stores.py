@@ -578,10 +578,9 @@ class Schedules(Protocol):
     """Schedules and their firings. The database decides that each time fires once, whichever process sees it first."""
 
     async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: ScheduleChange) -> bool:
-        """Stores the schedule, or replaces the stored one with its id. If that one is at another address, its pending
-        firing is dropped. `change` names the action for the audit log. Returns False, and stores nothing, if the owner
-        or the workspace would have too many schedules, if a new schedule has a known id, if a schedule to change is
-        gone, or if one to resume is active already.
+        """Stores the schedule, or replaces the stored one with its id. `change` names the action for the audit log.
+        Returns False, and stores nothing, if the owner or the workspace would have too many schedules, if a new
+        schedule has a known id, if a schedule to change is gone, or if one to resume is active already.
 
         Proposals count until they are `PROPOSAL_DAYS` old."""
         ...

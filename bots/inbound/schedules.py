@@ -115,7 +115,7 @@ class ScheduleRunner:
     async def fire_due_schedules(self) -> None:
         """Starts the schedules that are due, and continues firings that another process has left. Raises
         StorageUnavailable."""
-        watched = {one.address for one in await self.schedules.list_triggers()}
+        watched = {replace(one.address, thread_key="") for one in await self.schedules.list_triggers()}
         self.watched.clear()
         self.watched.update(watched)
         looked_at = asyncio.get_running_loop().time()  # measured before the database reads its own clock
@@ -258,7 +258,7 @@ class ScheduleRunner:
             text = format_announcement(firing)
             ref = await self.chats.post_announcement(firing, text, may_be_posted=may_be_posted, precondition=is_claimed)
             if not await self.schedules.record_announcement(firing, ref):
-                return ""  # the schedule was deleted, paused or moved in the meantime
+                return ""  # the schedule was deleted or paused in the meantime
         address = firing.address
         if not address.thread_key:
             address = replace(address, thread_key=ref)

@@ -246,14 +246,21 @@ class Schedule:
         return ", ".join(format_time(one.next_local) for one in islice(self.timing.following(), _TIMES_SHOWN))
 
     @property
-    def headline(self) -> str:
+    def times_in_words(self) -> str:
         """When it runs, in words, with its next times."""
         if isinstance(self.timing, Trigger):
-            return f"{self.rule_in_words} in this channel, in its thread"
+            return self.rule_in_words
+        words = f"{self.rule_in_words}, next " if self.timing.rule else ""
+        return f"{words}{self.next_times} ({self.timing.time_zone})"
+
+    @property
+    def headline(self) -> str:
+        """When and where it runs."""
+        if isinstance(self.timing, Trigger):
+            return f"{self.times_in_words} in this channel, in its thread"
         each = " each time" if self.timing.rule else ""
         where = f"in a new thread{each}" if self.opens_thread else "in this thread"
-        words = f"{self.rule_in_words}, next " if self.timing.rule else ""
-        return f"{words}{self.next_times} ({self.timing.time_zone}), {where}"
+        return f"{self.times_in_words}, {where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,19 +87,20 @@ class RunSchedules:
     time_zone: str = ""
     known: Sequence[Schedule] = field(default_factory=tuple[Schedule, ...])
 
-    def parse_timing(self, params: ScheduleTaskParams) -> When:
-        """Returns when the task begins. The result depends only on the call and the request, so the schedule that users
-        approved is the one that is armed. Raises ToolError."""
+    def parse_timing(self, params: ScheduleTaskParams, before: Schedule | None = None) -> When:
+        """Returns when the task begins. The result depends only on the call, the request and the schedule `before` the
+        change, so the schedule that users approved is the one that is armed. Raises ToolError."""
         try:
             trigger = parse_trigger(params.when)
         except InvalidTiming as error:
             raise ToolError(f"{error} Nothing is scheduled.") from error
         if trigger is None:
-            return self._timing(params)
-        # a trigger that can never begin anything here is refused
-        if self.address.platform == "api" or self.address.is_direct or not self.address.has_threads:
+            return self._timing(params, before)
+        place = before.address if before else self.address
+        # a trigger that can never begin anything there is refused
+        if place.platform == "api" or place.is_direct or not place.has_threads:
             raise ToolError(ONLY_CHANNELS)
-        if trigger.kind == "emoji" and self.address.platform == "slack" and not trigger.pattern.isascii():
+        if trigger.kind == "emoji" and place.platform == "slack" and not trigger.pattern.isascii():
             raise ToolError("In Slack, give the name of the emoji, such as ticket.")
         app_id = trigger.pattern.partition(" ")[0]
         if trigger.kind == "app" and app_id not in self.limits.apps:
@@ -107,7 +108,7 @@ class RunSchedules:
             raise ToolError(f"The operator has not allowed the app {app_id!r} to begin work. Allowed are: {known}.")
         return trigger
 
-    def _timing(self, params: ScheduleTaskParams) -> Timing:
+    def _timing(self, params: ScheduleTaskParams, before: Schedule | None) -> Timing:
         owner_id = self.requester.person_id
         zones = (one.timing.time_zone for one in self.known if one.owner.person_id == owner_id)
         own = next(filter(None, zones), "")
@@ -116,7 +117,6 @@ class RunSchedules:
             raise ToolError(UNKNOWN_ZONE)
         if find_time_zone(name) is None:
             raise ToolError(f"There is no time zone {name!r}. Write one like Europe/Berlin.")
-        before = self._find_known(params.id)
         try:
             timing = parse_when(params.when, now=self.requested_at, time_zone=name)
         except InvalidTiming as error:
@@ -137,9 +137,13 @@ class RunSchedules:
         """Returns the id of the schedule that the call changes or creates, so that the card can name it beforehand."""
         return params.id or derive_short_id(self.request_key, params.model_dump_json(exclude_defaults=True))
 
-    def build_schedule(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
-        """Returns the schedule that the call describes. Raises ToolError."""
-        timing, place = self.parse_timing(params), self.target_address(params)
+    def build_schedule(self, params: ScheduleTaskParams, owner: Person, before: Schedule | None = None) -> Schedule:
+        """Returns the schedule that the call describes. A change of the schedule `before` keeps its place and its
+        agent, wherever it is asked for. Raises ToolError."""
+        timing, now = self.parse_timing(params, before), datetime.now(UTC)
+        if before is not None:
+            return replace(before, owner=owner, task=params.task, timing=timing, problem="", armed_at=now)
+        place = self.target_address(params)
         return Schedule(
             schedule_id=self.schedule_id(params),
             address=place.place_for_tasks if isinstance(timing, Trigger) else place,
@@ -148,7 +152,7 @@ class RunSchedules:
             timing=timing,
             thread_id=self.thread_id,
             agent_id=self.agent_id,
-            armed_at=datetime.now(UTC),
+            armed_at=now,
         )
 
     @property
@@ -159,13 +163,13 @@ class RunSchedules:
     async def arm_schedule(self, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
         """Stores the schedule that the call describes, and returns it. In a chat, the schedule is armed in the name of
         whoever approved the call, and only proposed as long as nobody has. Raises ToolError."""
-        owner = approved_by or self.requester
+        owner, schedule_id = approved_by or self.requester, self.schedule_id(params)
         is_armed = approved_by is not None or not self.is_in_chat
-        schedule = replace(self.build_schedule(params, owner), state="active" if is_armed else "proposed")
-        is_known = params.id != "" or await self.store.find(schedule.schedule_id) is not None
-        if is_known:
-            await self.require_schedule(schedule.schedule_id)
-        change: ScheduleChange = "changed" if is_known else "created" if is_armed else "proposed"
+        before = None
+        if params.id or await self.store.find(schedule_id) is not None:
+            before = await self.require_schedule(schedule_id)
+        schedule = replace(self.build_schedule(params, owner, before), state="active" if is_armed else "proposed")
+        change: ScheduleChange = "changed" if before else "created" if is_armed else "proposed"
         if not await self.store.save(schedule, self.limits, by=owner, change=change):
             raise ToolError(await why_not_saved(self.store, params.id, self.limits))
         return schedule
@@ -189,9 +193,12 @@ class RunSchedules:
 
     def approval_headline(self, params: ScheduleTaskParams) -> str | None:
         """Returns the headline of the card, or None in a thread of the HTTP API, where nobody can approve the call."""
-        shown = self.build_schedule(params, self.requester)
-        verb = f"Change the schedule {self._named(params.id)} to" if params.id else "Schedule this"
-        return f"{verb}: {shown.headline}" if self.is_in_chat else None
+        shown = self.build_schedule(params, self.requester, self._find_known(params.id))
+        if not self.is_in_chat:
+            return None
+        if params.id:
+            return f"Change the schedule {self._named(params.id)} to: {shown.times_in_words}, where it is now"
+        return f"Schedule this: {shown.headline}"
 
     def build_card(self, params: ScheduleTaskParams | ChangeScheduleParams) -> str | None:
         """Returns what users in a chat see of the call before they agree, as Markdown, or None in a thread of the HTTP

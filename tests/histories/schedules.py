@@ -384,25 +384,24 @@ class _History:
             limits=DEFAULT_LIMITS,
             request_key=str(self._saved),
             address=place,
-            thread_id="",
+            thread_id=None,
             agent_id=None,
             requester=owner,
             requested_at=datetime.now(UTC),
             time_zone=self._zone,
         )
 
-    async def _save(self, schedule_id: str, change: str) -> str:
+    async def _save(self, schedule_id: str) -> str:
         owner = self._random.choice(PEOPLE)
         params = ScheduleTaskParams(
             task="Report", when=self._random.choice(RULES), thread=self._random.choice(("new", "same")), id=schedule_id
         )
         self._saved += 1
-        schedule = replace(self._tools(owner).build_schedule(params, owner), thread_id=None)
-        await self._stores.schedules.save(schedule, DEFAULT_LIMITS, by=owner, change=change)
-        return f"{change} {schedule.schedule_id}: {schedule.headline}"
+        schedule = await self._tools(owner).arm_schedule(params, owner)
+        return f"armed {schedule.schedule_id}: {schedule.headline}"
 
     async def _arm(self) -> str:
-        return await self._save("", "created")
+        return await self._save("")
 
     async def _arm_hook(self) -> str:
         owner = self._random.choice(PEOPLE)
@@ -455,7 +454,7 @@ class _History:
     async def _edit(self) -> str:
         found = await self._pick()
         is_timed = found is not None and isinstance(found.timing, Timing)
-        return await self._save(found.schedule_id, "changed") if found and is_timed else "nothing to edit"
+        return await self._save(found.schedule_id) if found and is_timed else "nothing to edit"
 
     async def _change(self) -> str:
         actions: tuple[ScheduleAction, ...] = ("pause", "pause", "resume", "resume", "run_now", "run_now", "delete")
@@ -819,7 +818,7 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
 
 SEEDS: Mapping[str, int] = {
     "no-compare-and-set": 1,
-    "blind-second-announcement": 3,
+    "blind-second-announcement": 1,
     "new-key-each-time": 5,
     "burst": 11,
     "silent-pause": 5,

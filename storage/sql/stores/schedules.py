@@ -90,8 +90,6 @@ class SqlSchedules(Store):
         else:
             if change == "resumed" and before.state == "active":  # another user was first to resume it
                 return False
-            if before.address != place:  # an announcement in the old place is not found in the new one
-                _drop_pending(connection, schedule.schedule_id)
             insert_or_replace(connection, schedules, schedule_to_row(schedule))
         _record(connection, schedule, by, change)
         return True

@@ -277,6 +277,41 @@ def test_the_card_leads_to_the_schedule_that_the_call_makes_or_changes(schedule_
     assert (other.schedule_id(params) == schedule.schedule_id) is bool(schedule_id)
 
 
+@pytest.mark.parametrize("when", ["PT1H", "ON:POST"])
+@pytest.mark.parametrize("channel_id", ["C1", "C2", "D1"])
+async def test_a_change_keeps_the_place_and_the_agent_wherever_it_is_asked_for(channel_id: str, when: str) -> None:
+    in_thread = replace(SCHEDULE, address=replace(PLACE, thread_key="1.0"), thread_id="t1", agent_id="research")
+    saved = list[Schedule]()
+
+    class Store:
+        async def find(self, _schedule_id: str) -> Schedule:
+            return in_thread
+
+        async def save(self, schedule: Schedule, *_more: object, **_named: object) -> bool:
+            saved.append(schedule)
+            return True
+
+    tools = RunSchedules(
+        store=cast(Any, Store()),
+        limits=ScheduleLimits(),
+        request_key="run",
+        address=replace(PLACE, channel_id=channel_id, thread_key="5.0"),
+        thread_id="t2",
+        agent_id=None,
+        requester=SCHEDULE.owner,
+        requested_at=datetime.now(UTC),
+        time_zone="UTC",
+        known=(in_thread,),
+    )
+    params = ScheduleTaskParams(task="Post", when=when, id=SCHEDULE.schedule_id)
+    card = str(tools.build_card(params))
+    assert "where it is now, with task `Post`" in card
+    assert "new thread" not in card
+    await tools.arm_schedule(params, SCHEDULE.owner)
+    (after,) = saved
+    assert after == replace(in_thread, task="Post", timing=after.timing, armed_at=after.armed_at)
+
+
 def test_the_time_zone_of_the_newest_schedule_is_remembered_for_people_who_are_renamed() -> None:
     known = replace(SCHEDULE, timing=replace(SCHEDULE.timing, time_zone=NEW_YORK))
     tools = RunSchedules(
