@@ -645,5 +645,6 @@ class Schedules(Protocol):
         ...
 
     async def close(self, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
-        """Ends a pending firing. Deletes its schedule if that has ended."""
+        """Ends a pending firing. One that fired is stored as joined if the run was begun by another message. Deletes
+        its schedule if that has ended."""
         ...

@@ -238,7 +238,7 @@ class ScheduleRunner:
         actor = await self.chats.fetch_actor_context(schedule.address, schedule.owner.person_id)
         request = IncomingMessage(
             address=schedule.address,
-            dedupe_key=f"schedule:{firing.firing_id}",
+            dedupe_key=firing.dedupe_key,
             person=schedule.owner,
             sent_at=datetime.now(UTC),
             text=_request(firing),

@@ -57,7 +57,11 @@ TOO_OFTEN = f"A schedule may run every {SECONDS_BETWEEN_MIN // 60} minutes at mo
 _DURATION = TypeAdapter(timedelta)
 
 ScheduleState = Literal["proposed", "active", "paused", "ended"]
-FiringState = Literal["pending", "fired", "skipped"]
+FiringState = Literal["pending", "fired", "joined", "skipped"]
+"""A firing that fired has begun a run, which is its own. The task of one that joined went to a run that somebody else
+had begun."""
+FIRING_KEY = "schedule:"
+"""The dedupe keys of firings begin with this. It marks an input as nobody's request."""
 ScheduleAction = Literal["pause", "resume", "delete", "run_now"]
 ScheduleChange = Literal["created", "proposed", "changed", "resumed"]
 TriggerKind = Literal["post", "app", "emoji", "hook"]
@@ -269,9 +273,9 @@ class Firing:
     running.
 
     `message_ref` is the message that announces the firing, once it is posted, or the message that an event is about.
-    `run_id` is its run. With the `note` FAILING, the schedule is paused and its owner told. With another one, the
-    firing is skipped, and the note is posted in the thread of the run before, which `run_id` then names. `event_key`,
-    `thread_key`, `group_key`, `title` and `body` are those of the event that started the firing."""
+    `run_id` is the run that works on the task. With the `note` FAILING, the schedule is paused and its owner told. With
+    another one, the firing is skipped, and the note is posted in the thread of the run before, which `run_id` then
+    names. `event_key`, `thread_key`, `group_key`, `title` and `body` are those of the event that started the firing."""
 
     firing_id: str
     schedule: Schedule
@@ -288,6 +292,10 @@ class Firing:
     body: str = ""
 
     @property
+    def dedupe_key(self) -> str:
+        return f"{FIRING_KEY}{self.firing_id}"
+
+    @property
     def due_local(self) -> datetime:
         return self.due_at.astimezone(ZoneInfo(self.schedule.timing.time_zone or "UTC"))
 
@@ -300,12 +308,19 @@ class Firing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSchedule:
-    """A schedule whose time has come, with the runs of its newest firings since it was armed, newest first, and whether
-    the newest of them waits for an answer."""
+    """A schedule whose time has come, with the newest runs that its firings have begun since it was armed, newest
+    first, and whether the newest of them waits for an answer. `joined` is the run of somebody else that its newest
+    firing joined, if it did."""
 
     schedule: Schedule
     runs: tuple[Run, ...] = ()
     is_waiting: bool = False
+    joined: Run | None = None
+
+    @property
+    def newest(self) -> Run | None:
+        """The run that works on the task of the newest firing."""
+        return self.joined or (self.runs[0] if self.runs else None)
 
     @property
     def is_failing(self) -> bool:
@@ -342,13 +357,12 @@ def plan_firing(due: DueSchedule, now: datetime) -> FiringPlan:
     """Returns what to do about a schedule that is due. However many times have passed, it fires once."""
     following, passed = due.schedule.timing.first_after(now)
     plan = FiringPlan(next=following, missed=max(0, passed - 1))
-    newest = due.runs[0] if due.runs else None
     if due.is_failing:
         return replace(plan, note=FAILING)
     if due.is_waiting:
         note = "Skipped: the question of the time before had no answer. It is no longer asked."
         return replace(plan, note=note, expires_question=True)
-    if newest is not None and newest.status in ("queued", "running"):
+    if due.newest is not None and due.newest.status in ("queued", "running", "waiting"):
         return replace(plan, note="Skipped: the time before is still being worked on.")
     return plan
 

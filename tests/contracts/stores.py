@@ -74,9 +74,9 @@ class Stores:
         arrival = message(words, key=key or new_id(), kind=kind)
         return await self.inbox.accept_action(replace(arrival, **changes), decide or accept)
 
-    async def started(self, words: str = "hello", worker: str = "w1") -> Lease:
+    async def started(self, words: str = "hello", worker: str = "w1", *, key: str | None = None) -> Lease:
         """A run that alice's message made, claimed."""
-        receipt = await self.say(words)
+        receipt = await self.say(words, key=key)
         assert receipt.run_id is not None
         return require(await self.claims.claim(receipt.run_id, worker))
 

@@ -3,10 +3,13 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from core.domain.approval import APPROVE_ONCE
-from core.domain.threads import Accept, Decision, IncomingFile, ThreadSnapshot
-from core.stores import DeliveryDraft, DeliveryLease
-from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, asking, deciding, message
+from core.domain.schedules import FIRING_KEY
+from core.domain.threads import APP_PREFIX, Accept, Decision, IncomingFile, Person, ThreadSnapshot
+from core.stores import DeliveryDraft, DeliveryLease, RunResult
+from tests.contracts.stores import ADDRESS, ALICE, BOB, COMPLETED, Stores, asking, deciding, message
 from tests.support.narrow import require
 
 
@@ -109,6 +112,29 @@ async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -
     assert receipt.answered_ask is None
     assert receipt.is_new_run
     assert require(await stores.asks.find_ask(ask_id)).state == "open"
+
+
+@pytest.mark.parametrize(
+    ("author", "key", "ending", "state"),
+    [
+        (ALICE, "m9", COMPLETED, "withdrawn"),
+        (ALICE, f"{FIRING_KEY}f1", COMPLETED, "open"),
+        (Person(person_id=f"{APP_PREFIX}A1", name="alerts"), "m9", COMPLETED, "open"),
+        (ALICE, f"{FIRING_KEY}f1", asking("Which now?"), "withdrawn"),
+    ],
+)
+async def test_a_question_outlasts_runs_that_no_user_has_begun(
+    stores: Stores, author: Person, key: str, ending: RunResult, state: str
+) -> None:
+    _, ask_id = await stores.asked()
+    receipt = await stores.say("look", key=key, decide=deciding(Accept(is_steering=True)), person=author)
+    lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
+    assert await stores.finish(lease, ending)
+    assert require(await stores.asks.find_ask(ask_id)).state == state
+    snapshot = require(await stores.conversations.find(ADDRESS))
+    assert snapshot.thread.state == ("idle" if snapshot.open_ask is None else "waiting")
+    answered = (await stores.say("the second one")).answered_ask
+    assert (answered and answered.ask_id) == (snapshot.open_ask and snapshot.open_ask.ask_id)
 
 
 async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(stores: Stores) -> None:

@@ -23,9 +23,9 @@ from core.domain.schedules import (
     TriggerEvent,
     plan_firing,
 )
-from core.domain.threads import Address, Person, Receipt, Selection
-from core.stores import JournalEntry
-from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
+from core.domain.threads import Accept, Address, Person, Receipt, Selection
+from core.stores import JournalEntry, RunResult
+from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking, deciding
 from tests.support.narrow import require, require_type
 
 START = datetime(2026, 11, 30, 9, tzinfo=UTC)
@@ -41,6 +41,7 @@ DAILY = Schedule(
     timing=AT_NINE,
     armed_at=START - timedelta(days=1),
 )
+PIN = CallToApprove(index=0, tool="pin", headline="Pin a note.", arguments={})
 ONCE = replace(DAILY, schedule_id="once", timing=replace(DAILY.timing, rule=""))
 
 
@@ -272,21 +273,51 @@ async def test_schedules_are_listed_by_channel_person_and_workspace(stores: Stor
     assert await listed(Selection(), after=(DAILY.timing.due_at, "second")) == ["third"]
 
 
-async def fire(stores: Stores, words: str, now: datetime) -> Receipt:
-    """A firing whose run has begun."""
+async def fire(stores: Stores, now: datetime) -> Receipt:
+    """A firing whose task has been taken in."""
     (fired,) = await begin(stores, now)
-    receipt = await stores.say(words)
+    return await take_in(stores, fired)
+
+
+async def take_in(stores: Stores, fired: Firing) -> Receipt:
+    receipt = await stores.say("news", key=fired.dedupe_key, decide=deciding(Accept(is_steering=True)))
     await stores.schedules.close(fired.firing_id, "fired", run_id=receipt.run_id)
     return receipt
+
+
+@pytest.mark.parametrize("ending", [None, FAILED, asking("Which news?")])
+async def test_a_run_that_a_firing_has_only_joined_is_not_its_own(stores: Stores, ending: RunResult | None) -> None:
+    await save(stores, DAILY)
+    joined: Receipt | None = None
+    for day in range(3 if ending else 1):
+        lease = await stores.started("what is new?", key=f"m{day}")
+        joined = await fire(stores, START + timedelta(days=day))
+        if ending is not None:
+            assert await stores.finish(lease, ending)
+    (due,) = await due_at(stores, START + timedelta(days=3))
+    assert (due.runs, due.is_waiting, due.is_failing) == ((), False, False)
+    assert require(due.newest).run_id == require(joined).run_id
+    plan = plan_firing(due, START + timedelta(days=3))
+    assert (bool(plan.note), plan.expires_question) == (ending is None, False), "its task is not done yet"
+
+
+async def test_an_approval_that_a_user_is_asked_for_outlasts_the_times_of_a_schedule(stores: Stores) -> None:
+    await save(stores, DAILY)
+    lease = await stores.started("pin it")
+    await stores.journal.suspend_run(lease, JournalEntry(), Approval(turn_id="t", calls=(PIN,)))
+    await fire(stores, START)
+    (skipped,) = await begin(stores, START + timedelta(days=1))
+    assert (skipped.run_id, skipped.note) == (lease.run_id, "Skipped: the time before is still being worked on.")
+    assert require(await stores.asks.ask_of_run(lease.run_id)).state == "open"
 
 
 async def test_a_schedule_comes_due_with_the_runs_of_its_newest_firings(stores: Stores) -> None:
     await save(stores, DAILY)
     for day in range(2):
-        receipt = await fire(stores, "news", START + timedelta(days=day))
+        receipt = await fire(stores, START + timedelta(days=day))
         lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
         assert await stores.finish(lease, FAILED)
-    receipt = await fire(stores, "news", START + timedelta(days=2))
+    receipt = await fire(stores, START + timedelta(days=2))
     (due,) = await due_at(stores, START + timedelta(days=3))
     assert [run.status for run in due.runs] == ["queued", "failed", "failed"]
     assert not due.is_waiting
@@ -297,7 +328,7 @@ async def test_a_schedule_comes_due_with_the_runs_of_its_newest_firings(stores: 
 
 async def test_the_next_firing_expires_the_question_of_the_one_before(stores: Stores) -> None:
     await save(stores, DAILY)
-    receipt = await fire(stores, "news", START)
+    receipt = await fire(stores, START)
     lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
     await stores.finish(lease, asking("Which news?"))
     (skipped,) = await begin(stores, START + timedelta(days=1))
@@ -313,10 +344,9 @@ async def test_the_next_firing_expires_the_question_of_the_one_before(stores: St
 
 async def test_the_next_firing_expires_the_approval_of_the_one_before(stores: Stores) -> None:
     await save(stores, DAILY)
-    receipt = await fire(stores, "news", START)
+    receipt = await fire(stores, START)
     lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
-    pin = CallToApprove(index=0, tool="pin", headline="Pin a note.", arguments={})
-    await stores.journal.suspend_run(lease, JournalEntry(), Approval(turn_id="t", calls=(pin,)))
+    await stores.journal.suspend_run(lease, JournalEntry(), Approval(turn_id="t", calls=(PIN,)))
     assert len(await begin(stores, START + timedelta(days=1))) == 1
     assert require(await stores.asks.ask_of_run(lease.run_id)).state == "expired"
     assert require(await stores.conversations.run(lease.run_id)).status == "queued"
@@ -440,10 +470,9 @@ async def test_a_trigger_whose_last_tasks_failed_begins_nothing(stores: Stores) 
     await save(stores, HOOK)
     for number in range(3):
         firing = require_type(await call(stores, replace(CALL, key=str(number))), Firing)
-        receipt = await stores.say("look")
+        receipt = await take_in(stores, firing)
         lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
         assert await stores.finish(lease, FAILED)
-        await stores.schedules.close(firing.firing_id, "fired", run_id=receipt.run_id)
     assert await call(stores, replace(CALL, key="4")) == "failing"
     await save(stores, replace(HOOK, armed_at=datetime.now(UTC) + timedelta(seconds=5)))
     assert isinstance(await call(stores, replace(CALL, key="5")), Firing), "somebody armed it again"
@@ -451,11 +480,9 @@ async def test_a_trigger_whose_last_tasks_failed_begins_nothing(stores: Stores) 
 
 async def test_one_run_of_several_events_is_one_failure(stores: Stores) -> None:
     await save(stores, HOOK)
-    receipt = await stores.say("look")
-    for number in range(3):
-        firing = require_type(await call(stores, replace(CALL, key=str(number))), Firing)
-        await stores.schedules.close(firing.firing_id, "fired", run_id=receipt.run_id)
-    lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
+    firings = [require_type(await call(stores, replace(CALL, key=key)), Firing) for key in "012"]
+    receipts = [await take_in(stores, firing) for firing in firings]
+    lease = require(await stores.claims.claim(str(receipts[0].run_id), "w1"))
     assert await stores.finish(lease, FAILED)
     assert isinstance(await call(stores, replace(CALL, key="3")), Firing)
 

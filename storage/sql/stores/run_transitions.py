@@ -15,7 +15,8 @@ from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.json import JsonObject
 from core.domain.messages import Message
-from core.domain.threads import STILL_WANTED, Ask, Attention, Lease, Person, Run, Thread, ThreadSnapshot
+from core.domain.schedules import FIRING_KEY
+from core.domain.threads import APP_PREFIX, STILL_WANTED, Ask, Attention, Lease, Person, Run, Thread, ThreadSnapshot
 from core.failpoints import Failpoint
 from core.stores import DeliveryDraft, RunEnd, RunResult
 from storage.sql.database import Store, reads, writes
@@ -247,6 +248,16 @@ _END = CompiledStatement(
 _FREE = CompiledStatement(
     update(leases).where(leases.c.thread_id == bindparam("thread")).values(run_id=None, worker_id=None)
 )
+_INPUT_OF_USER = CompiledStatement(
+    select(thread_inputs.c.input_id)
+    .where(
+        thread_inputs.c.thread_id == bindparam("thread"),
+        thread_inputs.c.taken_by == bindparam("run"),
+        thread_inputs.c.author_id.not_like(f"{APP_PREFIX}%"),
+        thread_inputs.c.dedupe_key.not_like(f"{FIRING_KEY}%"),
+    )
+    .limit(1)
+)
 _ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliveries))
 
 
@@ -261,14 +272,24 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> RunEnd:
     }
     _END.execute(connection, ended)
     _FREE.execute(connection, {"thread": lease.thread_id})
-    withdraw_ask_of_thread(connection, lease.thread_id)
+    question = ending.reply if ending.reply is not None and ending.reply.kind in ("ask", "takeover") else None
+    # a question stays open while only programs write
+    if is_passed := question is not None or _has_users_input(connection, lease):
+        withdraw_ask_of_thread(connection, lease.thread_id)
     ask_id = None
-    if ending.reply is not None and ending.reply.kind in ("ask", "takeover"):
-        ask_id = _insert_ask(connection, lease, ending.reply.parts[1], ending.reply.options)
+    if question is not None:
+        ask_id = _insert_ask(connection, lease, question.parts[1], question.options)
     insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
-    touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
+    is_waiting = ask_id is not None or (not is_passed and read_open_ask(connection, lease.thread_id) is not None)
+    touch_thread(connection, lease.thread_id, state="waiting" if is_waiting else "idle")
     agent = select(runs.c.agent_id).where(runs.c.run_id == lease.run_id)
     return _queue_follower(connection, lease.thread_id, connection.execute(agent).scalar_one())
+
+
+def _has_users_input(connection: Connection, lease: Lease) -> bool:
+    """Returns whether the run has read something that a user wrote, and not only automatic messages."""
+    values = {"thread": lease.thread_id, "run": lease.run_id}
+    return _INPUT_OF_USER.fetch_first(connection, values) is not None
 
 
 def insert_deliveries(
@@ -297,8 +318,8 @@ def insert_deliveries(
 
 
 def withdraw_ask_of_thread(connection: Connection, thread_id: str) -> None:
-    """Withdraws the thread's open ask, if any. Users ignored it, and a later run ends or asks, or the thread is
-    unbound."""
+    """Withdraws the thread's open ask, if any. Users ignored it and wrote something else, a later run asks, or the
+    thread is unbound."""
     ask = read_open_ask(connection, thread_id)
     if ask is not None:
         close_ask(connection, ask, answer=None, person=None)

@@ -13,6 +13,7 @@ from core.domain.schedules import (
     EVENT_DAYS_KEPT,
     EVENTS_PER_HOUR_MAX,
     FAILURES_MAX,
+    FIRING_KEY,
     NEVER,
     PROPOSAL_DAYS,
     DueSchedule,
@@ -40,7 +41,7 @@ from storage.sql.statements import (
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import lock_thread, read_open_ask
 from storage.sql.stores.run_transitions import close_ask, resume_run, touch_thread
-from storage.sql.tables import firings, pending_asks, runs, schedules
+from storage.sql.tables import firings, pending_asks, runs, schedules, thread_inputs
 
 DUE_AT_ONCE_MAX = 50
 _SAVE = Failpoint("storage.save_schedule")
@@ -170,7 +171,7 @@ class SqlSchedules(Store):
             return None
         values = timing_to_row(plan.next) if plan.next else {"state": "ended"}
         connection.execute(update(schedules).where(schedules.c.schedule_id == schedule.schedule_id).values(values))
-        before = due.runs[0].run_id if plan.note else None
+        before = due.newest.run_id if plan.note and due.newest else None
         firing = Firing(
             firing_id=new_id(),
             schedule=schedule,
@@ -281,6 +282,8 @@ class SqlSchedules(Store):
     @writes(_CLOSE)
     def close(self, connection: Connection, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
         this = firings.c.firing_id == firing_id
+        if state == "fired" and not _has_begun(connection, firing_id, run_id):
+            state = "joined"
         connection.execute(update(firings).where(this).values(state=state, run_id=run_id, body=""))
         of_firing = select(firings.c.schedule_id).where(this).scalar_subquery()
         connection.execute(delete(schedules).where(schedules.c.schedule_id == of_firing, schedules.c.state == "ended"))
@@ -299,11 +302,19 @@ def _find(connection: Connection, schedule_id: str) -> Schedule | None:
     return schedule_from_row(row) if row else None
 
 
+def _has_begun(connection: Connection, firing_id: str, run_id: str | None) -> bool:
+    """Returns whether the run begins with the task of the firing, which it also does if its worker died meanwhile."""
+    requested = select(runs.c.run_id).where(runs.c.run_id == run_id, runs.c.requested_at == thread_inputs.c.sent_at)
+    with_task = requested.join(thread_inputs, thread_inputs.c.thread_id == runs.c.thread_id).where(
+        thread_inputs.c.dedupe_key == f"{FIRING_KEY}{firing_id}"
+    )
+    return connection.execute(with_task).first() is not None
+
+
 def _with_runs(connection: Connection, schedule: Schedule) -> DueSchedule:
     """Returns the schedule with the runs of its newest firings."""
-    fired = select(firings.c.run_id).where(  # several events may have begun one run
-        firings.c.schedule_id == schedule.schedule_id, firings.c.state == "fired", firings.c.due_at >= schedule.armed_at
-    )
+    of_schedule = (firings.c.schedule_id == schedule.schedule_id) & (firings.c.due_at >= schedule.armed_at)
+    fired = select(firings.c.run_id).where(of_schedule, firings.c.state == "fired")
     statement = select(runs).where(runs.c.run_id.in_(fired)).order_by(runs.c.run_id.desc()).limit(FAILURES_MAX)
     newest = tuple(map(run_from_row, connection.execute(statement).mappings().all()))
     is_waiting = False
@@ -311,7 +322,13 @@ def _with_runs(connection: Connection, schedule: Schedule) -> DueSchedule:
         of_newest = pending_asks.c.run_id == newest[0].run_id
         question = select(pending_asks.c.ask_id).where(of_newest, pending_asks.c.state == "open")
         is_waiting = connection.execute(question).first() is not None
-    return DueSchedule(schedule=schedule, runs=newest, is_waiting=is_waiting)
+    closed = select(firings.c.state, firings.c.run_id).where(of_schedule, firings.c.state.in_(("fired", "joined")))
+    last = connection.execute(closed.order_by(firings.c.due_at.desc(), firings.c.firing_id.desc())).first()
+    joined = None
+    if last is not None and last.state == "joined":
+        row = connection.execute(select(runs).where(runs.c.run_id == last.run_id)).mappings().first()
+        joined = run_from_row(row) if row else None
+    return DueSchedule(schedule=schedule, runs=newest, is_waiting=is_waiting, joined=joined)
 
 
 def _insert(connection: Connection, firing: Firing, claimed_until: datetime) -> bool:
