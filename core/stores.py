@@ -3,7 +3,7 @@
 A method that accepts a `Lease` locks the lease row and raises LeaseLost if the lease's fence is no longer the newest.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
@@ -631,8 +631,10 @@ class Schedules(Protocol):
         """Returns the schedules that wait for an event, in the channel of the place or everywhere."""
         ...
 
-    async def claim_pending_firings(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
-        """Claims and returns the pending firings that no process works on any more."""
+    async def claim_pending_firings(
+        self, now: datetime, claimed_until: datetime, platforms: Collection[str]
+    ) -> tuple[Firing, ...]:
+        """Claims and returns the pending firings on these platforms that no process works on any more."""
         ...
 
     async def find_group_thread(self, firing: Firing) -> Firing | None:

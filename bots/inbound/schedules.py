@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Protocol
+from typing import Protocol, get_args
 
 from bots.inbound.actions import Admits, Receive
 from core.domain.actions import ActorContext, IncomingMessage
@@ -27,7 +27,7 @@ from core.domain.schedules import (
     is_in_quiet_hours,
     plan_firing,
 )
-from core.domain.threads import Address, Person
+from core.domain.threads import Address, Person, Platform
 from core.ports import Precondition
 from core.prompt.system_prompt import find_time_zone
 from core.stores import Conversations, Schedules
@@ -128,7 +128,8 @@ class ScheduleRunner:
             firing = await self.schedules.begin_firing(due, plan_firing(due, now), due_at=due_at, claimed_until=until)
             if firing is not None:
                 fired.append(firing)
-        left = await self.schedules.claim_pending_firings(now, until)
+        served = tuple(filter(self.serves, get_args(Platform)))
+        left = await self.schedules.claim_pending_firings(now, until, served)
         await asyncio.gather(
             *(self._fire(one, looked_at, may_be_posted=False) for one in fired),
             *(self._fire(one, looked_at, may_be_posted=True) for one in left),
@@ -158,16 +159,18 @@ class ScheduleRunner:
                     self._give_up_once(schedule, TOO_OFTEN)
 
     async def fire_for_event(self, schedule: Schedule, event: TriggerEvent) -> EventRefusal | None:
-        """Stores a firing and starts its run in the background, or returns why it does not. Raises
-        StorageUnavailable."""
-        heard_at = asyncio.get_running_loop().time()
-        firing = await self.schedules.begin_event_firing(schedule, event, claim_seconds=CLAIM_SECONDS)
+        """Stores a firing and starts its run in the background, or returns why it does not. Leaves the run to another
+        process if this one does not post on the platform. Raises StorageUnavailable."""
+        heard_at, is_served = asyncio.get_running_loop().time(), self.serves(schedule.address.platform)
+        claim_seconds = CLAIM_SECONDS if is_served else 0.0
+        firing = await self.schedules.begin_event_firing(schedule, event, claim_seconds=claim_seconds)
         if not isinstance(firing, Firing):
             log.info("schedule %s begins nothing: %s", schedule.schedule_id, firing)
             if firing == "failing":
                 self._give_up_once(schedule, FAILING)
             return firing
-        self._spawn(self._fire(firing, heard_at, may_be_posted=False))
+        if is_served:
+            self._spawn(self._fire(firing, heard_at, may_be_posted=False))
         return None
 
     def _give_up_once(self, schedule: Schedule, problem: str) -> None:
@@ -190,8 +193,6 @@ class ScheduleRunner:
 
     async def _fire(self, firing: Firing, looked_at: float, *, may_be_posted: bool) -> None:
         schedule = firing.schedule
-        if not self.serves(schedule.address.platform):
-            return
         try:
             async with asyncio.timeout_at(looked_at + CLAIM_SECONDS / 2):
                 problem = firing.note if firing.note == FAILING else ""

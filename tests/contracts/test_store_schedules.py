@@ -54,6 +54,11 @@ async def save(stores: Stores, *schedules: Schedule, limits: ScheduleLimits = DE
     return saved
 
 
+async def take_over(stores: Stores, now: datetime, platform: str = "slack") -> list[Firing]:
+    """Returns the firings that a process on the platform claims for an hour."""
+    return [*await stores.schedules.claim_pending_firings(now, now + timedelta(hours=1), (platform, "api"))]
+
+
 async def due_at(stores: Stores, now: datetime) -> tuple[DueSchedule, ...]:
     return await stores.schedules.due_schedules(now, lambda _schedule: True)
 
@@ -127,7 +132,7 @@ async def test_the_clock_of_the_database_tells_when_there_is_work(stores: Stores
     plan = plan_firing(due, found)
     assert await stores.schedules.begin_firing(due, plan, due_at=due.schedule.timing.due_at, claimed_until=found)
     assert await stores.schedules.find_time_of_work() is not None  # its process is gone
-    (left,) = await stores.schedules.claim_pending_firings(found + timedelta(seconds=1), found + timedelta(hours=1))
+    (left,) = await take_over(stores, found + timedelta(seconds=1))
     assert await stores.schedules.find_time_of_work() is None
     await stores.schedules.close(left.firing_id, "fired")
 
@@ -168,13 +173,14 @@ async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(store
     await save(stores, DAILY)
     (left,) = await begin(stores)
     assert await stores.schedules.record_announcement(left, "100.5")
-    later, until = START + timedelta(minutes=2), START + timedelta(minutes=3)
-    assert await stores.schedules.claim_pending_firings(START + timedelta(seconds=30), until) == ()
-    rounds = await asyncio.gather(*(stores.schedules.claim_pending_firings(later, until) for _ in range(4)))
+    later = START + timedelta(minutes=2)
+    assert await take_over(stores, START + timedelta(seconds=30)) == []
+    assert await take_over(stores, later, "discord") == [], "that process cannot announce it"
+    rounds = await asyncio.gather(*(take_over(stores, later) for _ in range(4)))
     (taken,) = [one for found in rounds for one in found]
     assert (taken.firing_id, taken.message_ref, taken.due_at) == (left.firing_id, "100.5", START)
     await stores.schedules.close(taken.firing_id, "fired", run_id="r1")
-    assert await stores.schedules.claim_pending_firings(later + timedelta(days=1), until + timedelta(days=1)) == ()
+    assert await take_over(stores, later + timedelta(days=1)) == []
 
 
 async def test_what_runs_once_is_gone_after_it_ran(stores: Stores) -> None:
@@ -214,7 +220,7 @@ async def test_somebody_can_run_a_paused_schedule_now_without_moving_its_next_ti
     assert (
         await stores.schedules.begin_firing(DueSchedule(schedule=paused), plan, due_at=START, claimed_until=now) is None
     )
-    assert [one.firing_id for one in await stores.schedules.claim_pending_firings(START, START)] == [fired.firing_id]
+    assert [one.firing_id for one in await take_over(stores, START)] == [fired.firing_id]
 
 
 async def test_a_deleted_schedule_takes_its_firings_along(stores: Stores) -> None:

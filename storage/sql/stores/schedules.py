@@ -1,6 +1,6 @@
 """Schedules and their firings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -243,11 +243,12 @@ class SqlSchedules(Store):
 
     @writes(_BEGIN)
     def claim_pending_firings(
-        self, connection: Connection, now: datetime, claimed_until: datetime
+        self, connection: Connection, now: datetime, claimed_until: datetime, platforms: Collection[str]
     ) -> tuple[Firing, ...]:
+        served = select(schedules.c.schedule_id).where(schedules.c.platform.in_(platforms))
         taken = (
             update(firings)
-            .where(_THIS_PENDING, firings.c.claimed_until < now)
+            .where(_THIS_PENDING, firings.c.claimed_until < now, firings.c.schedule_id.in_(served))
             .values(claimed_until=claimed_until)
             .returning(*firings.c)
         )

@@ -1,6 +1,7 @@
 """What the runner of schedules does with a time that has come, over ports in memory."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -82,8 +83,10 @@ class Ports:
     async def begin_firing(self, _due: DueSchedule, _plan: object, **_more: object) -> Firing | None:
         return None if self.is_taken else self.firing
 
-    async def claim_pending_firings(self, _now: datetime, _until: datetime) -> tuple[Firing, ...]:
-        return () if self.is_due else (self.firing,)
+    async def claim_pending_firings(
+        self, _now: datetime, _until: datetime, platforms: Collection[str]
+    ) -> tuple[Firing, ...]:
+        return () if self.is_due or self.firing.schedule.address.platform not in platforms else (self.firing,)
 
     async def record_announcement(self, _firing: Firing, _message_ref: str) -> bool:
         return self.is_there
@@ -102,9 +105,11 @@ class Ports:
     async def pause_schedule(self, _schedule_id: str, *, problem: str, by: Person) -> None:
         self.events.append(f"pauses: {problem}")
 
-    async def begin_event_firing(self, _schedule: Schedule, event: TriggerEvent, **_more: object) -> str:
-        self.events.append(f"begins for {event.message_ref}")
-        return self.event_refusal
+    async def begin_event_firing(
+        self, _schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
+    ) -> Firing | str:
+        self.events.append(f"begins for {event.message_ref}{' unclaimed' * (claim_seconds == 0)}")
+        return self.event_refusal or self.firing
 
     async def run_with_thread(self, _run_id: str) -> Any:
         return None, SimpleNamespace(address=replace(CHANNEL, thread_key="6.0"))
@@ -155,6 +160,16 @@ async def test_a_time_that_has_come(ports: Ports, events: list[str], place: tupl
     assert [event[: len(known)] for event, known in zip(ports.events, events, strict=True)] == events
     requests = [(request.address.thread_key, request.message_ref) for request in ports.requests]
     assert requests == ([] if place is None else [place])
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+async def test_a_hook_begins_in_a_process_that_can_announce_it(is_served: bool) -> None:
+    ports = Ports(OF_HOOK, is_served=is_served, event_refusal="")
+    runner = ports.runner()
+    event = TriggerEvent(kind="hook", address=CHANNEL, key="k")
+    assert await runner.fire_for_event(OF_HOOK.schedule, event) is None
+    await asyncio.gather(*runner.tasks)
+    assert ports.events == (["begins for ", "fired r"] if is_served else ["begins for  unclaimed"])
 
 
 ONCE = replace(FIRING, schedule=replace(DAILY, timing=replace(AT_NINE, rule="")), due_at=NOW - timedelta(hours=1))
