@@ -624,7 +624,8 @@ class Schedules(Protocol):
         self, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
     ) -> Firing | EventRefusal:
         """Stores a firing for the event, claimed by this process for `claim_seconds`. If the event starts no task,
-        returns the reason instead. Each event starts a task at most once."""
+        returns the reason instead. Each event starts a task at most once, and all events that were handled over
+        `EVENT_LATE_SECONDS` too late start one together."""
         ...
 
     async def list_triggers(self, place: Address | None = None) -> tuple[Schedule, ...]:

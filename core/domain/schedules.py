@@ -66,12 +66,16 @@ ScheduleAction = Literal["pause", "resume", "delete", "run_now"]
 ScheduleChange = Literal["created", "proposed", "changed", "resumed"]
 TriggerKind = Literal["post", "app", "emoji", "hook"]
 EventRefusal = Literal["gone", "duplicate", "too_often", "failing"]
-"""Why an event begins nothing: its trigger is not armed any more, the event was taken before, the trigger has begun too
-many tasks within an hour, or its last ones failed."""
+"""Why an event begins nothing: its trigger is not armed any more, the event was taken before, alone or with others that
+were missed, the trigger has begun too many tasks for the events of an hour, or its last ones failed."""
 EVENTS_PER_HOUR_MAX = 60
 EVENT_DAYS_KEPT = 7
 """How long an event is remembered, so that it starts no task twice, and so that later events of its group use its
 thread."""
+EVENT_LATE_SECONDS = 3600.0
+"""An event that is handled so long after it happened begins no task of its own: all that were missed begin one."""
+MISSED_KEY = "missed:"
+"""The event key of the one task that stands for all missed events begins with this."""
 BODY_CHARACTERS_MAX = 20_000
 NEVER = datetime.max.replace(microsecond=0, tzinfo=UTC)
 _ON = "ON:"
@@ -294,6 +298,11 @@ class Firing:
     @property
     def dedupe_key(self) -> str:
         return f"{FIRING_KEY}{self.firing_id}"
+
+    @property
+    def is_for_missed_events(self) -> bool:
+        """Whether it stands for all events that happened while no process was running."""
+        return self.event_key.startswith(MISSED_KEY)
 
     @property
     def due_local(self) -> datetime:

@@ -10,6 +10,7 @@ import pytest
 from core.domain.approval import Approval, CallToApprove
 from core.domain.schedules import (
     DEFAULT_LIMITS,
+    EVENTS_PER_HOUR_MAX,
     FAILURES_MAX,
     PROPOSAL_DAYS,
     DueSchedule,
@@ -499,6 +500,34 @@ async def test_what_may_happen_again_is_known_for_some_time_only(stores: Stores)
     assert isinstance(await call(stores, unnamed), Firing)
     assert await call(stores, unnamed) == "duplicate"
     assert isinstance(await call(stores, replace(unnamed, repeat_seconds=0)), Firing)
+
+
+POSTS = replace(HOOK, timing=Trigger(kind="post"), armed_at=datetime.now(UTC) - timedelta(days=5))
+
+
+async def post(stores: Stores, key: str, minutes: float) -> str:
+    """Returns what becomes of a post that was written so many minutes ago."""
+    happened_at = datetime.now(UTC) - timedelta(minutes=minutes)
+    event = TriggerEvent(kind="post", address=CHANNEL, key=key, happened_at=happened_at)
+    firing = await call(stores, event, POSTS)
+    return firing.event_key if isinstance(firing, Firing) else firing
+
+
+async def test_all_that_was_missed_begins_one_task_and_pauses_nothing(stores: Stores) -> None:
+    await save(stores, POSTS)
+    assert await post(stores, "known", 59) == "known"
+    missed = [await post(stores, f"p{number}", minutes) for number, minutes in enumerate(range(3600, 60, -50))]
+    assert missed == ["missed:p0", *["duplicate"] * 70]
+    assert await post(stores, "known", 61) == "duplicate"
+    assert await post(stores, "p9", 59) == "p9"
+
+
+async def test_events_count_in_the_hour_in_which_they_happened(stores: Stores) -> None:
+    await save(stores, POSTS)
+    of_hour = [await post(stores, f"a{number}", 30 - number / 3) for number in range(EVENTS_PER_HOUR_MAX)]
+    assert "too_often" not in of_hour
+    assert await post(stores, "b", 0) == "too_often"
+    assert await post(stores, "c", 45) == "c"
 
 
 async def test_whoever_had_a_name_first_keeps_it_and_what_is_deleted_is_not_changed(stores: Stores) -> None:

@@ -11,9 +11,11 @@ from sqlalchemy.types import NullType
 from core.domain.ids import new_id
 from core.domain.schedules import (
     EVENT_DAYS_KEPT,
+    EVENT_LATE_SECONDS,
     EVENTS_PER_HOUR_MAX,
     FAILURES_MAX,
     FIRING_KEY,
+    MISSED_KEY,
     NEVER,
     PROPOSAL_DAYS,
     DueSchedule,
@@ -208,22 +210,27 @@ class SqlSchedules(Store):
         is_old = firings.c.due_at < now - timedelta(days=EVENT_DAYS_KEPT)
         connection.execute(delete(firings).where(of_schedule, ~_THIS_PENDING, is_old))
         key, same = event.key, firings.c.event_key == event.key
+        happened_at = event.happened_at or now
+        counts_at = happened_at
         if event.repeat_seconds is not None:
             key = f"{key}:{now.timestamp()}"
             is_known = firings.c.due_at > now - timedelta(seconds=event.repeat_seconds)
             same = and_(firings.c.event_key.startswith(f"{event.key}:", autoescape=True), is_known)
+        elif now - happened_at > timedelta(seconds=EVENT_LATE_SECONDS):
+            key, counts_at = f"{MISSED_KEY}{key}", now
+            same |= and_(firings.c.event_key.startswith(MISSED_KEY), firings.c.due_at >= happened_at)
         if connection.execute(select(firings.c.firing_id).where(of_schedule, same)).first():
             return "duplicate"
-        counted_from = max(due.schedule.armed_at, now - timedelta(hours=1))
-        of_last_hour = and_(of_schedule, firings.c.due_at > counted_from)
-        if _count(connection, of_last_hour, firings) >= EVENTS_PER_HOUR_MAX:
+        counted_from = max(due.schedule.armed_at, counts_at - timedelta(hours=1))
+        of_hour = and_(of_schedule, firings.c.due_at > counted_from, firings.c.due_at <= counts_at)
+        if _count(connection, of_hour, firings) >= EVENTS_PER_HOUR_MAX:
             return "too_often"
         if due.is_failing:
             return "failing"
         firing = Firing(
             firing_id=new_id(),
             schedule=due.schedule,
-            due_at=now,
+            due_at=counts_at,
             message_ref=event.message_ref,
             event_key=key,
             thread_key=event.address.thread_key,
