@@ -45,7 +45,7 @@ NO_ACCESS = "whoever armed it has left or may no longer ask me there"
 TITLE_CHARACTERS_MAX = 200
 TOO_OFTEN = f"it began {EVENTS_PER_HOUR_MAX} tasks within an hour, as something does that sets itself off"
 PROGRAM = Person(person_id="", name="Threadhand")
-PAUSED = "I paused the schedule “{task}” (`{id}`), because {problem}. `schedules resume {id}` arms it again."
+PAUSED = "I paused the schedule “{task}” (`{id}`), because {problem}. {remedy}"
 
 
 LocateTriggerEvent = Callable[[], Awaitable[TriggerEvent]]
@@ -276,7 +276,8 @@ class ScheduleRunner:
         """Notifies the owner why the schedule is paused, and pauses it. After a crash in between, does both again."""
         log.warning("schedule %s is paused: %s", schedule.schedule_id, problem)
         task = escape_markdown(single_line(schedule.task, 200))
-        text = PAUSED.format(task=task, id=schedule.schedule_id, problem=problem)
+        remedy = schedule.describe_remedy(datetime.now(UTC))
+        text = PAUSED.format(task=task, id=schedule.schedule_id, problem=problem, remedy=remedy)
         try:
             await self.chats.send_direct_message(schedule.address, schedule.owner.person_id, text)
         except SurfaceRefused as refused:

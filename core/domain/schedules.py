@@ -270,6 +270,13 @@ class Schedule:
         where = f"in a new thread{each}" if self.opens_thread else "in this thread"
         return f"{self.times_in_words}, {where}"
 
+    def describe_remedy(self, now: datetime) -> str:
+        """Returns how users have the task done after all, for one that is paused or not armed."""
+        if self.timing.first_after(now)[0] is not None:
+            return f"`schedules resume {self.schedule_id}` arms it again."
+        run = f"`schedules run {self.schedule_id}` does it now, or " if self.state != "proposed" else ""
+        return f"Its time has passed: {run}tell me a new one."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:

@@ -244,10 +244,11 @@ def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> 
 def as_resumed_schedule(schedule: Schedule, owner: Person) -> Schedule:
     """Returns the schedule as the owner arms it again, from its next time on. Raises ToolError if there is no next
     time."""
-    following, _ = schedule.timing.first_after(datetime.now(UTC))
+    now = datetime.now(UTC)
+    following, _ = schedule.timing.first_after(now)
     if following is None:
-        raise ToolError("Its time has passed.")
-    return replace(schedule, state="active", problem="", owner=owner, timing=following, armed_at=datetime.now(UTC))
+        raise ToolError(schedule.describe_remedy(now))
+    return replace(schedule, state="active", problem="", owner=owner, timing=following, armed_at=now)
 
 
 async def change_schedule_by(
@@ -273,7 +274,8 @@ async def change_schedule_by(
             await store.delete(schedule_id, by=person)
             return f"Deleted: `{schedule_id}`."
         case "run_now":
-            plan = FiringPlan(next=schedule.timing)
+            following, _ = schedule.timing.first_after(now)
+            plan = FiringPlan(next=schedule.timing if following else None)  # one without a next time ends with it
             if await store.begin_firing(DueSchedule(schedule=schedule), plan, due_at=now, claimed_until=now) is None:
                 raise ToolError(f"`{schedule_id}` is beginning already, or was changed just now.")
             return f"`{schedule_id}` runs now, in its own thread." if schedule.opens_thread else "It runs now."

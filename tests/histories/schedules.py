@@ -537,8 +537,8 @@ def _seconds(stored: str) -> float:
 def _wrong_moves(changes: list[_Change], thawed_at: Mapping[str, float], offset: float) -> Generator[str, None, None]:
     """Every time that a schedule passes is one firing, or is counted in one."""
     for change, following in pairwise([*changes, replace_what(changes)]):
-        is_passed = change.what == "moved" and (change.due_at != change.next_due_at or change.state == "ended")
-        if not is_passed:
+        is_ended = change.state == "ended" and change.acting != "users"  # users also run one whose last time has passed
+        if change.what != "moved" or not (is_ended or change.due_at != change.next_due_at):
             continue
         assert change.rule is not None
         assert change.next_local is not None

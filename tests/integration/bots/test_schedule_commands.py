@@ -15,14 +15,14 @@ from bots.settings import Settings
 from bots.setup import hooks
 from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError
-from core.domain.schedules import DEFAULT_LIMITS, Schedule, ScheduleState, build_commands, parse_when
+from core.domain.schedules import DEFAULT_LIMITS, Schedule, ScheduleState, Timing, build_commands, parse_when
 from core.domain.threads import Person
 from storage.sql.database import opened_database
 from storage.sql.stores.schedules import SqlSchedules
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
-from tests.support.narrow import require
+from tests.support.narrow import require, require_type
 
 ADMINS = AccessPolicy(workspaces=("*",), admins=("U1",))
 Words = Callable[..., Awaitable[Outcome]]
@@ -92,6 +92,20 @@ async def test_an_admin_makes_a_hook_that_everybody_can_pause(stage: ReceiverSta
     await say("delete incidents")
     assert await state_of(stage, "incidents") is None
     assert (await say("pause incidents")).notice == told.NO_SUCH.format("incidents")
+
+
+async def test_a_paused_reminder_whose_time_has_passed_is_done_by_what_the_notice_names(
+    stage: ReceiverStage, say: Words
+) -> None:
+    schedule_id = await armed(stage)
+    missed = require(await store(stage).find(schedule_id))
+    at_nine = replace(require_type(missed.timing, Timing), next_local=datetime.fromisoformat("2026-01-05T09:00"))
+    missed = replace(missed, state="paused", timing=at_nine)
+    await store(stage).save(missed, DEFAULT_LIMITS, by=ALICE, change="changed")
+    remedy = f"Its time has passed: `schedules run {schedule_id}` does it now, or tell me a new one."
+    assert (await say(f"resume {schedule_id}")).notice == remedy == missed.describe_remedy(datetime.now(UTC))
+    assert (await say(f"run {schedule_id}")).notice == "It runs now."
+    assert (await say("list")).notice == told.NONE, "it was its last time"
 
 
 async def test_an_app_and_a_stranger_change_nothing(stage: ReceiverStage, say: Words) -> None:

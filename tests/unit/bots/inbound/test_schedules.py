@@ -120,7 +120,8 @@ class Ports:
     async def post_notice(self, address: Address, text: str) -> None:
         self.events.append(f"tells {address.thread_key}: {text.rpartition(' · ')[2]}")
 
-    async def send_direct_message(self, _address: Address, person_id: str, _text: str) -> None:
+    async def send_direct_message(self, _address: Address, person_id: str, text: str) -> None:
+        assert DAILY.describe_remedy(NOW) in text
         self.events.append(f"tells {person_id}")
 
     async def admits(self, _request: object) -> bool:

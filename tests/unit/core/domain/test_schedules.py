@@ -182,7 +182,21 @@ SCHEDULE = Schedule(
     ),
     armed_at=NOW,
 )
+ONCE = replace(SCHEDULE, timing=replace(SCHEDULE.timing, rule=""))
 DUE_AT = SCHEDULE.timing.due_at
+
+
+@pytest.mark.parametrize(
+    ("schedule", "remedy"),
+    [
+        (SCHEDULE, "`schedules resume k7m2xq4b` arms it again."),
+        (replace(SCHEDULE, timing=Trigger(kind="post")), "`schedules resume k7m2xq4b` arms it again."),
+        (ONCE, "Its time has passed: `schedules run k7m2xq4b` does it now, or tell me a new one."),
+        (replace(ONCE, state="proposed"), "Its time has passed: tell me a new one."),
+    ],
+)
+def test_the_remedy_for_a_pause_is_one_that_works(schedule: Schedule, remedy: str) -> None:
+    assert schedule.describe_remedy(DUE_AT) == remedy
 
 
 def run(status: RunStatus) -> Run:
