@@ -84,7 +84,7 @@ class DiscordApp:
             user_id=self._user_id,
             file_limit=self._file_limit,
             was_open=self.client.channel_cursors.has_cursor,
-            find_channel=self.client.get_channel,
+            client=self.client,
         )
         self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
         self.thread_history = DiscordThreadHistory(self.client.rest, self.client)

@@ -90,16 +90,16 @@ class DiscordSurface:
         user_id: Callable[[], str],
         file_limit: Callable[[Address], int],
         was_open: Callable[[int], Awaitable[bool]],
-        find_channel: Callable[[int], object],
+        client: discord.Client,
     ) -> None:
         """`user_id` returns the bot's id. `file_limit` is that of DeliverySurface. `was_open` returns whether a thread
-        has ever been open. `find_channel` returns a channel or thread from the gateway's cache."""
+        has ever been open. `client` has the gateway's cache."""
         self._rest = rest
         self._thread_opener = thread_opener
         self._user_id = user_id
         self.file_limit = file_limit
         self._was_open = was_open
-        self._find_channel = find_channel
+        self._client = client
         self._reactions = Reactions(EMOJI)
 
     async def post(
@@ -260,13 +260,10 @@ class DiscordSurface:
         precondition: Precondition,
     ) -> str:
         """Posts the message and opens its thread (see ThreadBeginner). In a forum, begins a post."""
-        forum = self._find_channel(int(channel.channel_id))
+        forum = await self._rest.find_channel(self._client, int(channel.channel_id))
         if isinstance(forum, discord.ForumChannel):
-            if may_be_posted:
-                own = (one.id for one in forum.threads if str(one.owner_id) == self._user_id())
-                for thread_id in sorted(own, reverse=True)[:POSTS_SEARCHED_MAX]:
-                    if found := await self.find(replace(channel, thread_key=str(thread_id)), delivery_id):
-                        return found
+            if may_be_posted and (found := await self._find_post(channel, delivery_id)):
+                return found
             message = render_content(content, delivery_id=delivery_id)
             return await self._thread_opener.begin_post(forum, title, message, precondition=precondition)
         top = replace(channel, thread_key=channel.channel_id)
@@ -274,6 +271,17 @@ class DiscordSurface:
         posted = posted or await self.post(top, content, delivery_id=delivery_id, precondition=precondition)
         await self._thread_opener.open_thread(replace(channel, thread_key=posted), title, precondition=precondition)
         return posted
+
+    async def _find_post(self, forum: Address, delivery_id: str) -> str | None:
+        """Searches the newest posts of the bot in the forum for the delivery's message."""
+        active = await self._rest.call("GET", "/guilds/{guild_id}/threads/active", guild_id=forum.workspace_id)
+        threads = get_objects(active.get("threads")) if isinstance(active, dict) else []
+        whose = {"parent_id": forum.channel_id, "owner_id": self._user_id()}
+        own = (get_text(thread, "id") for thread in threads if whose.items() <= thread.items())
+        for thread_id in sorted(own, key=int, reverse=True)[:POSTS_SEARCHED_MAX]:
+            if found := await self.find(replace(forum, thread_key=thread_id), delivery_id):
+                return found
+        return None
 
     async def react(
         self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
@@ -288,7 +296,7 @@ class DiscordSurface:
             # the first message of a forum post has the same id as its thread, but is inside the thread
             await self._sign((message_channel_id(address), message_ref), reaction, precondition)
         if reaction is not None and not is_direct_message(address):
-            post = self._find_channel(int(address.thread_key))
+            post = self._client.get_channel(int(address.thread_key))
             await self._thread_opener.tag_forum_post(post, reaction, precondition)
 
     async def _sign(self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None) -> None:
@@ -318,7 +326,8 @@ class DiscordSurface:
         If a thread was open and is gone, it has been deleted, so it is not opened again."""
         await self._thread_opener.wait_until_open(address)
         place = message_channel_id(address)
-        await self._thread_opener.refuse_closed(address, self._find_channel(int(place)))
+        thread = None if is_direct_message(address) else await self._rest.find_channel(self._client, int(place))
+        self._thread_opener.refuse_closed(address, thread)
         try:
             return await send(place)
         except SurfaceRefused as error:

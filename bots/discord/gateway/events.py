@@ -341,18 +341,9 @@ class EventHandler:
         return locate_channel(channel, guild.id if guild else None)
 
     async def _locate_by_id(self, channel_id: int, guild_id: int | None) -> ChannelLocation | None:
-        """Returns the location of a channel from the cache. Fetches the channel if it is not in the cache, such as an
-        archived thread."""
         if guild_id is None:
             return ChannelLocation(kind="direct", channel_id=channel_id)
-        channel = self._client.get_channel(channel_id)
-        if channel is None:
-            with translating_errors():
-                try:
-                    channel = await self._client.fetch_channel(channel_id)
-                except (discord.Forbidden, discord.NotFound):
-                    return None
-        return locate_channel(channel, guild_id)
+        return locate_channel(await self._rest.find_channel(self._client, channel_id), guild_id)
 
 
 async def open_thread_for(

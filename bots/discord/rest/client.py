@@ -1,5 +1,6 @@
 """Discord's REST API through discord.py's HTTP client, with the global rate limit and error translation."""
 
+import asyncio
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from core.domain.json import JsonObject
 from core.ports import Precondition
 from core.tasks import shield
 from core.web_access.guard import is_loopback
+
+Channel = discord.abc.GuildChannel | discord.abc.PrivateChannel | discord.Thread
 
 WAIT_SECONDS_MAX = 30
 INTERVAL_SECONDS = 1 / 45
@@ -130,6 +133,20 @@ class RestClient:
         if query is not None:
             options["params"] = query
         return await self._shielded(Route(method, path, **parameters), options, precondition)
+
+    async def find_channel(self, client: discord.Client, channel_id: int) -> Channel | None:
+        """Returns a channel or thread from the gateway's cache, or fetches it: the cache has neither archived threads
+        nor the guilds of other processes' shards, and is empty until the guilds of a session have come. Returns None if
+        the channel was deleted or is hidden. Raises SurfaceError."""
+        if (cached := client.get_channel(channel_id)) is not None:
+            return cached
+        await self.call_limiter.wait_for_turn(Route("GET", "/channels/{channel_id}", channel_id=channel_id))
+        with translating_errors():
+            try:
+                async with asyncio.timeout(self.attempt_seconds):
+                    return await shield(client.fetch_channel(channel_id), name="discord channel")
+            except (discord.Forbidden, discord.NotFound):
+                return None
 
     async def upload(
         self,

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import discord
 
-from bots.discord.address import is_direct_message
 from bots.discord.limits import THREAD_NAME_MAX, to_single_line
 from bots.discord.permissions import CLOSED_CODES, find_bot_permissions
 from bots.discord.rest.client import THREAD_EXISTS, RestClient, get_text
@@ -47,8 +46,7 @@ class ThreadOpener:
         self._rest = rest
         self._opening: dict[str, asyncio.Event] = {}
         self._closed: OrderedDict[str, str] = OrderedDict()
-        """Threads that were looked up, with the error code for posts if moderators have closed the thread, or "" if it
-        is open."""
+        """Threads that moderators have closed, with the error code for posts there, or "" if it is open again."""
 
     @asynccontextmanager
     async def opening(self, thread_key: str) -> AsyncGenerator[None]:
@@ -79,22 +77,10 @@ class ThreadOpener:
         if len(self._closed) > CLOSED_MAX:
             self._closed.popitem(last=False)
 
-    async def refuse_closed(self, address: Address, thread: object) -> None:
-        """Raises SurfaceRefused if moderators have locked or deleted the thread, even if the bot could write there.
-
-        `thread` is the gateway's copy. The gateway does not report archived threads, so those are fetched once."""
-        key = address.thread_key
-        if isinstance(thread, discord.Thread):
-            if thread.locked:
-                self.mark_closed(key, CLOSED_CODES["locked"])
-        elif key not in self._closed and not is_direct_message(address):
-            try:
-                fetched = await self._rest.call("GET", "/channels/{channel_id}", channel_id=key)
-                self.mark_closed(key, CLOSED_CODES["locked"] if is_locked(fetched) else "")
-            except SurfaceRefused as refused:
-                # unknown or hidden: the post will be refused for the same reason, or will open the thread
-                log.info("discord: thread %s cannot be looked at: %s", key, refused.code)
-        if error_code := self._closed.get(key):
+    def refuse_closed(self, address: Address, thread: object) -> None:
+        """Raises SurfaceRefused if moderators have locked or deleted the thread, even if the bot could write there."""
+        is_locked_now = isinstance(thread, discord.Thread) and thread.locked
+        if error_code := CLOSED_CODES["locked"] if is_locked_now else self._closed.get(address.thread_key):
             raise SurfaceRefused("moderators have closed the thread", code=error_code)
 
     async def wait_until_open(self, address: Address) -> None:

@@ -1,14 +1,19 @@
 """Processes that divide the shards of a bot: each hears, and catches up on, the guilds of its own."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
+from bots.delivery.content import Notice
 from bots.discord.app import DiscordApp
 from bots.settings.discord import Shards
 from core.domain.actions import IncomingMessage
-from core.domain.errors import ConfigurationError
+from core.domain.errors import ConfigurationError, SurfaceRefused
+from core.domain.threads import Address
 from simulator.discord import DiscordSimulator
+from simulator.discord.rules.permissions import MANAGE_THREADS
+from simulator.discord.world import FORUM
 from tests.integration.bots.discord.conftest import Program
 from tests.support.waiting import until
 
@@ -100,6 +105,39 @@ async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_othe
     await until(lambda: len(second.received) == 3)
     assert sorted(texts(second)) == ["again", "and here", "south"]
     assert texts(first) == ["north"]
+
+
+@pytest.mark.parametrize("shards", [FIRST, SECOND])
+async def test_any_process_begins_tasks_in_a_forum_and_respects_its_locks(discord, connect, shards: Shards) -> None:
+    """Schedules and hooks are carried out by any process, whichever has the forum in its cache."""
+    discord.settings.bot_permissions |= MANAGE_THREADS
+    discord.add_guild("South", people=("alice",), shard=1)
+    forum = discord.add_channel("reports", FORUM)
+    app = await connect(two_programs()[0], shards)
+    place = Address(platform="discord", workspace_id=forum.guild_id, channel_id=forum.channel_id, thread_key="")
+
+    async def is_allowed() -> None:
+        pass
+
+    async def begin(delivery_id: str) -> str:
+        return await app.surface.begin_thread(
+            place,
+            Notice(markdown="It is time."),
+            title="News",
+            delivery_id=delivery_id,
+            may_be_posted=True,
+            precondition=is_allowed,
+        )
+
+    ref = await begin("d1")
+    assert await begin("d1") == ref
+    assert await begin("d2") != ref
+    thread = replace(place, thread_key=ref)
+    await app.surface.post(thread, Notice(markdown="Done."), delivery_id="d3")
+    discord.lock_thread(ref)
+    await until(lambda: (cached := app.client.get_channel(int(ref))) is None or cached.locked)
+    with pytest.raises(SurfaceRefused, match="closed the thread"):
+        await app.surface.post(thread, Notice(markdown="More."), delivery_id="d4")
 
 
 async def test_a_division_that_discord_refuses_names_its_setting(discord, program) -> None:
