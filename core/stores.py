@@ -173,10 +173,9 @@ class Conversations(Protocol):
         """Returns only the LLM messages, ordered by sequence."""
         ...
 
-    async def recent_messages(self, thread_id: str) -> tuple[Message, ...]:
-        """Returns the messages that the next model call is built from, ordered by sequence: the newest `summary`,
-        the LLM messages that it does not replace, the newest `browser_state` and the newest `image_context` messages.
-        """
+    async def history(self, thread_id: str) -> tuple[Message, ...]:
+        """Returns what has happened in the thread, ordered by sequence: all LLM messages, including summaries and the
+        messages that they replace, the newest `browser_state` and the newest `image_context` messages."""
         ...
 
     async def message(self, thread_id: str, message_id: str) -> Message | None:
@@ -275,7 +274,7 @@ class ErasedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedRun:
-    """A run with its thread, as one transaction saw them. `history` is what `Conversations.recent_messages` returns."""
+    """A run with its thread, as one transaction saw them. `history` is what `Conversations.history` returns."""
 
     run: Run
     thread: Thread

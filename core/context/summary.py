@@ -27,7 +27,6 @@ ROOM_SHARE = 4
 NAMED_FROM_TOKENS = 500
 PROMPT_TOKENS = 2_000
 REPLACES_UP_TO = "replaces_up_to"
-RUN_TURNS = "run_turns"
 REQUEST = "request"
 REQUEST_ID = "request_id"
 _NOTE = (
@@ -162,8 +161,6 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, t
         left_out = len(todo) - len(shown)
         note = f"\n[The last {left_out} characters are left out; read_file shows them.]" if left_out else ""
         text = f"{text}\n\n{_TODO}\n\n{wrap_untrusted(shown, source='todo.md')}{note}"
-    turns = sum(one.type == "assistant" and one.run_id == run_id for one in older)
-    before = sum(_turns_replaced(one, run_id) for one in older)
     return with_token_count(
         Message(
             type="summary",
@@ -173,7 +170,6 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, t
             run_id=run_id,
             metadata={
                 REPLACES_UP_TO: older[-1].message_id,
-                RUN_TURNS: turns + before,
                 TODO_KEY: todo,
                 REQUEST: request_text,
                 REQUEST_ID: request.message_id,
@@ -195,12 +191,6 @@ def _find_request(older: Sequence[Message]) -> Message:
     return replace(newest, content={"role": "user", "content": text}, message_id=message_id, token_count=0)
 
 
-def _turns_replaced(message: Message, run_id: str) -> int:
-    turns = message.metadata.get(RUN_TURNS)
-    is_of_run = message.type == "summary" and message.run_id == run_id
-    return turns if is_of_run and isinstance(turns, int) else 0
-
-
-def count_turns(messages: Sequence[Message], run_id: str) -> int:
-    """Returns the number of the run's turns in the messages, including turns that a summary replaces."""
-    return sum(_turns_replaced(one, run_id) + (one.type == "assistant" and one.run_id == run_id) for one in messages)
+def count_turns(history: Sequence[Message], run_id: str) -> int:
+    """Returns the number of the run's turns in the history."""
+    return sum(one.type == "assistant" and one.run_id == run_id for one in history)

@@ -125,7 +125,10 @@ class ContextWindow:
         """The sources of all text that the conversation has contained. A summary carries those of what it replaces."""
 
     async def load(self, history: Sequence[Message]) -> None:
-        """Adds a stored history, with messages truncated as in earlier runs."""
+        """Adds the stored history of a thread, with messages truncated as in earlier runs. Instead of messages that a
+        summary replaces, the summary is sent."""
+        zones = (one.metadata[TIME_ZONE_KEY] for one in reversed(history) if TIME_ZONE_KEY in one.metadata)
+        self.time_zone = str(next(zones, ""))
         recent = newest_summary_and_later(history)
         if sum(message_tokens(one) for one in recent) > INLINE_TOKENS_MAX:
             self._add(*await asyncio.to_thread(self._read, recent))

@@ -75,7 +75,7 @@ def newest_tag(history: Sequence[Message]) -> FlowMessageTag | None:
 
 
 def unseen_messages(history: Sequence[Message], seen_message_id: str) -> list[Message]:
-    """Returns the messages that users wrote after the given message; all of them if a summary has replaced it."""
+    """Returns the messages that users wrote after the given message; all of them if it is no longer stored."""
     new: list[Message] = []
     for message in reversed(history):
         if message.message_id == seen_message_id:

@@ -58,7 +58,7 @@ class Flow:
     """A planning flow of one run.
 
     `team` maps the agent names that steps can start with to members; steps without such a name are run by the planner.
-    `history` commits pending entries and returns the messages for the next model call. `calls` returns the recorded
+    `history` commits pending entries and returns what has happened in the thread. `calls` returns the recorded
     tool calls of the run."""
 
     planner: RunContext
@@ -152,7 +152,7 @@ async def build_flow(
 
     async def read_history() -> Sequence[Message]:
         await recorder.commit()
-        return await deps.stores.conversations.recent_messages(run.thread_id)
+        return await deps.stores.conversations.history(run.thread_id)
 
     return Flow(
         planner=context,

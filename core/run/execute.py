@@ -220,7 +220,7 @@ class _Execution:
                 self._replies_left += 1
             await self._recorder.commit()
             repair_history = None
-            history = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
+            history = await self._deps.stores.conversations.history(self._lease.thread_id)
 
     async def _play_once(
         self, run: Run, thread: Thread, history: Sequence[Message], repair_history: RepairHistory | None
@@ -278,7 +278,7 @@ class _Execution:
         if not may_hold_address("\n".join((reply.text, reply.preface, *reply.options, *reply.attachments))):
             return reply
         await self._recorder.commit()
-        recent = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
+        recent = await self._deps.stores.conversations.history(self._lease.thread_id)
         sources = join_sources([context.toolbox.sources(), *map(sources_of_message, recent)])
         if not sources.outside:
             return reply
@@ -298,7 +298,7 @@ class _Execution:
             written, ended = await recover_answer(await stores.conversations.messages(thread_id), calls, context)
             if ended is not None:
                 return ended
-            history = await stores.conversations.recent_messages(thread_id)
+            history = await stores.conversations.history(thread_id)
         turns_done = count_turns(history, self._lease.run_id)
         written = replace(written, is_answered=self._replies_left > 0)
         return await run_agent(history, context, turns_done=turns_done, written=written)

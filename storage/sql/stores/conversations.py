@@ -28,7 +28,7 @@ from core.context.request_tail import PICTURES_MAX
 from core.domain.approval import grants_of_always
 from core.domain.events import Cursor, RunEvent
 from core.domain.ids import new_id
-from core.domain.messages import Message
+from core.domain.messages import Message, MessageType
 from core.domain.threads import (
     Address,
     Ask,
@@ -76,53 +76,6 @@ from storage.sql.tables import (
     threads,
     usages,
 )
-
-_NEWEST_ONLY = ("summary", "browser_state", "image_context")
-_NEWEST = CompiledStatement(
-    select(messages.c.type, func.max(messages.c.sequence))
-    .where(
-        messages.c.thread_id == bindparam("thread"),
-        messages.c.type.in_([literal_column(f"'{kind}'") for kind in _NEWEST_ONLY]),
-    )
-    .group_by(messages.c.type)
-)
-_SENT = CompiledStatement(
-    select(messages)
-    .where(
-        messages.c.thread_id == bindparam("thread"),
-        messages.c.sequence > bindparam("after"),
-        messages.c.is_llm_message,
-        messages.c.type != "summary",
-    )
-    .order_by(messages.c.sequence)
-)
-
-
-def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ...]:
-    """See `core.stores.Conversations.recent_messages`. Messages that a summary replaces are not read."""
-    newest = {str(kind): int(last) for kind, last in _NEWEST.fetch_tuples(connection, {"thread": thread_id})}
-    after = _last_summarized_sequence(connection, thread_id, newest["summary"]) if "summary" in newest else 0
-    sent = _SENT.fetch_rows(connection, {"thread": thread_id, "after": after})
-    found = {message.sequence: message for message in map(message_from_row, sent)}
-    if newest:
-        these = select(messages).where(messages.c.thread_id == thread_id, messages.c.sequence.in_(newest.values()))
-        for row in connection.execute(these).mappings():
-            found[row["sequence"]] = message_from_row(row)
-    if "image_context" in newest:
-        is_picture = and_(messages.c.thread_id == thread_id, messages.c.type == "image_context")
-        pictures = select(messages).where(is_picture).order_by(messages.c.sequence.desc())
-        for row in connection.execute(pictures.limit(PICTURES_MAX)).mappings():
-            found[row["sequence"]] = message_from_row(row)
-    return tuple(found[sequence] for sequence in sorted(found))
-
-
-def _last_summarized_sequence(connection: Connection, thread_id: str, sequence: int) -> int:
-    """Returns the sequence of the last message that the summary replaces, or 0 if it names none."""
-    of_summary = and_(messages.c.thread_id == thread_id, messages.c.sequence == sequence)
-    details = connection.execute(select(messages.c.metadata).where(of_summary)).scalar_one()
-    last = and_(messages.c.thread_id == thread_id, messages.c.message_id == str(details.get("replaces_up_to")))
-    return connection.execute(select(messages.c.sequence).where(last)).scalar() or 0
-
 
 ACTIVE = ("queued", "running")
 """Statuses of runs that a worker may claim or has claimed."""
@@ -274,6 +227,35 @@ _VISIBLE_SCHEDULES = CompiledStatement(
 def _begun_after(moment: datetime) -> Select[tuple[str]]:
     """Selects the threads whose first request was sent after that time, by the platform's clock."""
     return select(runs.c.thread_id).where(runs.c.number == 1, runs.c.requested_at > moment)
+
+
+def _newest_of(kind: MessageType, most: int) -> Select[tuple[int]]:
+    """Returns a statement for the sequences of the newest messages of a type in the thread."""
+    row = messages.alias()
+    return (
+        select(row.c.sequence)
+        .where(row.c.thread_id == bindparam("thread"), row.c.type == kind)
+        .order_by(row.c.sequence.desc())
+        .limit(most)
+    )
+
+
+_HISTORY = CompiledStatement(
+    select(messages)
+    .where(
+        messages.c.thread_id == bindparam("thread"),
+        or_(
+            messages.c.is_llm_message,
+            messages.c.sequence.in_(_newest_of("browser_state", 1)),
+            messages.c.sequence.in_(_newest_of("image_context", PICTURES_MAX)),
+        ),
+    )
+    .order_by(messages.c.sequence)
+)
+
+
+def _read_history(connection: Connection, thread_id: str) -> tuple[Message, ...]:
+    return tuple(map(message_from_row, _HISTORY.fetch_rows(connection, {"thread": thread_id})))
 
 
 def _refs_to_mark() -> Select[tuple[str]]:
@@ -458,8 +440,8 @@ class SqlConversations(Store):
         return await read_all(self.database, statement, message_from_row)
 
     @reads
-    def recent_messages(self, connection: Connection, thread_id: str) -> tuple[Message, ...]:
-        return recent_messages(connection, thread_id)
+    def history(self, connection: Connection, thread_id: str) -> tuple[Message, ...]:
+        return _read_history(connection, thread_id)
 
     @reads
     def message(self, connection: Connection, thread_id: str, message_id: str) -> Message | None:
@@ -486,7 +468,7 @@ class SqlConversations(Store):
         return LoadedRun(
             run=run,
             thread=thread,
-            history=recent_messages(connection, thread.thread_id),
+            history=_read_history(connection, thread.thread_id),
             granted=frozenset[str]().union(*(grants_of_always(ask_from_row(row)) for row in approvals)),
             schedules=tuple(map(schedule_from_row, _VISIBLE_SCHEDULES.fetch_rows(connection, place))),
         )

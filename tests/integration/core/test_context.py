@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,10 +18,10 @@ from core.llm.retry import stream_with_retries
 from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
 from core.tools.catalogue import all_tools
-from core.tools.tool import ToolSet
+from core.tools.tool import ToolContext, ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
 from tests.fakes.streamed_model import USAGE, calls, text
-from tests.integration.core.conftest import ALICE, World
+from tests.integration.core.conftest import ALICE, EchoParams, World
 from tests.support.conversations import words
 from tests.support.narrow import require
 
@@ -112,9 +113,39 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
     again = sent(world, 5)
     assert again[1] == last[1]
     assert len(again) == len(last) + 2
-    thread_id = stored[0].thread_id
-    recent = await world.deps.stores.conversations.recent_messages(thread_id)
-    assert len(recent) < len(await world.deps.stores.conversations.llm_messages(thread_id))
+
+
+async def test_what_a_summary_replaces_has_still_happened(world: World) -> None:
+    """The next run neither reads the thread again nor forgets a command that an earlier run left running."""
+    read_after: list[datetime | None] = []
+
+    class Chat:
+        async def read(
+            self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+        ) -> ChatPage:
+            read_after.append(after)
+            return ChatPage()
+
+    running = "building\n[session build, in /workspace: still running after 20.0 s]"
+    tools = world.bench.toolbox().tools
+
+    async def run_command(params: EchoParams, context: ToolContext) -> str:
+        return running
+
+    command = replace(tools["echo"], name="execute_command", run=run_command)
+    world.with_deps(
+        histories={"api": Chat()},
+        toolbox=ToolSet({**tools, "execute_command": command}),
+        context_policy=policy(30_000, summary_tokens=5000, kept_tokens=2300),
+    )
+    left = calls(("execute_command", '{"text": "make"}'))
+    world.model.turns = [left, echo(900), echo(900, seed=2), text("# Notes"), text("it is under way"), text("yes")]
+    run_id = await world.run("build it")
+    assert [one.type for one in await world.messages(run_id)].count("summary") == 1
+    await world.run("and?")
+    assert read_after[0] is None
+    assert read_after[1] is not None
+    assert "Commands were left in the background" in sent(world, -1)[-1]
 
 
 async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: World) -> None:

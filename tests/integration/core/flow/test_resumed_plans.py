@@ -1,14 +1,18 @@
 """A flow that ended before its plan did goes on with it: after an answer, a limit, a failure, a stop, new words."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 
+from core.context.window import ContextPolicy
+from core.domain.approval import APPROVE_ONCE
 from core.domain.errors import ModelRejected
 from core.domain.json import JsonObject
 from core.flow.flow_messages import CHOICES, FlowMessageTag, flow_message, parse_step_choice
 from core.run.execute import execute
+from core.tools.tool import ToolSet
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import asked, plan_of, planned, said, shown
@@ -134,3 +138,46 @@ def test_choices_are_read_from_words_with_their_author_before_them(words: str, c
     message = flow_message(FlowMessageTag(phase="asked", key="k"), "x", thread_id="t", run_id="r")
     content: JsonObject = {"role": "user", "content": f"alice (U1):\n{words}"}
     assert parse_step_choice(replace(message, content=content, metadata={"author": "alice"})) == choice
+
+
+def with_early_summaries(world: World) -> World:
+    """Sums up a step after its second call of LONG."""
+    return world.with_deps(context_policy=ContextPolicy(summary_tokens=5000, kept_tokens=2300))
+
+
+LONG = calls(("echo", json.dumps({"text": "lorem ipsum dolor sit amet " * 300})))
+
+
+async def test_words_before_a_summary_are_looked_at_before_the_next_step(flow_world: World) -> None:
+    world = with_early_summaries(flow_world)
+    world.model.turns = [
+        planned("A", "B"),
+        calls(("wait", '{"text": "x"}')),
+        *(LONG, LONG, text("# Notes"), text("a")),
+        planned("C", command="update"),
+        text("c"),
+        text("did a and c"),
+    ]
+    run_id, running = await world.begin("do a and b")
+    await world.bench.until_started("x")
+    await world.say("c instead of b, please")
+    world.bench.gate("x").set()
+    await running
+    assert [step.text for step in (await plan_of(world, run_id)).steps] == ["A", "C"]
+
+
+async def test_a_step_goes_on_after_a_summary_and_an_approval(flow_world: World) -> None:
+    world = with_early_summaries(flow_world)
+    tools = world.deps.defaults.toolbox.tools
+    world.bench.gate("prod").set()
+    deploy = replace(tools["wait"], needs_approval=lambda params: f"Deploy {params.text}")
+    world.with_deps(toolbox=ToolSet({**tools, "wait": deploy}))
+    deployed = calls(("wait", '{"text": "prod"}'))
+    world.model.turns = [planned("[research] Deploy"), LONG, LONG, text("# Notes"), deployed, text("did"), text("all")]
+    await world.run("deploy")
+    assert "prod" not in world.bench.said
+    run_id = await world.run(APPROVE_ONCE)
+    assert "prod" in world.bench.said
+    assert await said(world, run_id) == "all"
+    prompts = [one for one in await world.history(run_id) if "You work on step 1" in str(one.content["content"])]
+    assert len(prompts) == 1

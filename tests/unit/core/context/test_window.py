@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from core.context.limits import ASSUMED, WINDOW_MIN, ContextLimit, ObservedWindows, find_context_limit, with_overrides
-from core.context.message_text import format_for_model
-from core.context.summary import count_turns, find_summary_boundary, newest_summary_and_later, write_transcript
+from core.context.message_text import TIME_ZONE_KEY, format_for_model
+from core.context.summary import find_summary_boundary, newest_summary_and_later, write_transcript
 from core.context.tokens import count_message
 from core.context.truncation import EXPAND_TOOL
 from core.context.untrusted_text import wrap_message
@@ -372,7 +372,8 @@ async def test_a_summary_is_told_and_stands_first() -> None:
         asked.append(request)
         return "# Facts\nthe sky is blue"
 
-    history = [said("find out"), *long_thread(20, words_each=900)]
+    request_of_alice = replace(said("find out"), metadata={TIME_ZONE_KEY: "Asia/Tokyo"})
+    history = [request_of_alice, *long_thread(20, words_each=900)]
     held = window(100_000, complete=sum_up, told=told, summary_tokens=20_000)
     await held.load(history)
     request = await held.request(BLANK, ())
@@ -385,7 +386,9 @@ async def test_a_summary_is_told_and_stands_first() -> None:
     stored = newest_summary_and_later([*history, added.message])
     sent = [format_for_model(one, is_native=True).content for one in stored]
     assert sent == list(request.messages[1:])
-    assert count_turns(stored, "run") == 20
+    later = window(100_000)
+    await later.load([*history, added.message])
+    assert later.time_zone == held.time_zone == "Asia/Tokyo"
 
 
 def test_what_stays_begins_with_a_whole_turn() -> None:
