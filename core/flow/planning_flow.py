@@ -128,9 +128,16 @@ class Flow:
 
 
 async def build_flow(
-    config: AgentConfig, run: Run, thread: Thread, context: RunContext, deps: RunDeps, recorder: RunRecorder
+    config: AgentConfig,
+    run: Run,
+    thread: Thread,
+    context: RunContext,
+    deps: RunDeps,
+    recorder: RunRecorder,
+    build_context: Callable[[AgentConfig], RunContext],
 ) -> Flow | None:
-    """Returns the run's planning flow, or None if its agent does not plan.
+    """Returns the run's planning flow, or None if its agent does not plan. `build_context` builds the run context of a
+    member.
 
     Members keep the agent versions that the run started with. Other members are left out if their agent no longer
     exists. Raises RunError if a version that the run started with is no longer available."""
@@ -147,7 +154,7 @@ async def build_flow(
         team[name] = TeamMember(
             agent_version_id=version.agent_version_id,
             description=version.definition.description,
-            context=with_agent_config(context, own),
+            context=build_context(own),
         )
 
     async def read_history() -> Sequence[Message]:
@@ -161,16 +168,4 @@ async def build_flow(
         history=read_history,
         checklist=ChecklistPublisher(recorder),
         calls=partial(deps.stores.journal.tool_call_records, run.run_id),
-    )
-
-
-def with_agent_config(context: RunContext, config: AgentConfig) -> RunContext:
-    """Returns the run context with the model, prompt, tools and knowledge of another agent."""
-    return replace(
-        context,
-        model=config.model,
-        prompt=config.prompt,
-        dialect=config.dialect,
-        toolbox=config.toolbox,
-        tool_context=replace(context.tool_context, knowledge=config.knowledge),
     )

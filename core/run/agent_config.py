@@ -206,24 +206,55 @@ def describe_budget_left(limit_usd: float, spent_usd: float) -> str:
     return f"The run may cost {limit_usd:.2f} US dollars. {left}"
 
 
-def build_run_context(
-    config: AgentConfig,
+def build_tool_context(
     loaded: LoadedRun,
     deps: RunDeps,
     recorder: RunRecorder,
     *,
     sandbox: Callable[[], Awaitable[Sandbox]],
+    chat: ThreadChat | None = None,
+) -> ToolContext:
+    """Returns what the tools of all agents of the run share. `sandbox` opens the thread's sandbox; `chat` reads the
+    chat thread, or is None without one."""
+    conversations, thread_id = deps.stores.conversations, loaded.thread.thread_id
+
+    async def has_unread() -> bool:
+        return bool(await conversations.unread_inputs(thread_id))
+
+    return ToolContext(
+        thread_id=thread_id,
+        run_id=loaded.run.run_id,
+        plans=deps.stores.plans,
+        emit=recorder.emit,
+        sandbox=sandbox,
+        links=deps.chat.links(thread_id),
+        messages=ThreadMessages(
+            find=partial(conversations.message, thread_id),
+            read_all=partial(conversations.llm_messages, thread_id),
+            chat=chat,
+        ),
+        outside=deps.web,
+        metrics=deps.metrics,
+        has_unread=has_unread,
+    )
+
+
+def build_run_context(
+    config: AgentConfig,
+    loaded: LoadedRun,
+    deps: RunDeps,
+    recorder: RunRecorder,
+    tool_context: ToolContext,
+    *,
     switch: StopSwitch,
     take_steering: TakeSteering,
     reserve: ReserveTurn,
-    chat: ThreadChat | None = None,
 ) -> RunContext:
-    """Returns the context that the turns of the run share. `sandbox` opens the thread's sandbox; `chat` reads the
-    chat thread, or is None without one."""
+    """Returns the context of one agent's turns in the run. `tool_context` is what all agents of the run share."""
     stores, run, thread = deps.stores, loaded.run, loaded.thread
-    thread_id = thread.thread_id
     budget = RunBudget(run, thread, config.model, deps, recorder)
-    toolbox = config.toolbox if chat is not None else config.toolbox.without(["chat"])
+    has_chat = tool_context.messages is not None and tool_context.messages.chat is not None
+    toolbox = config.toolbox if has_chat else config.toolbox.without(["chat"])
     schedules = None
     if run.requester is not None:
         schedules = RunSchedules(
@@ -231,7 +262,7 @@ def build_run_context(
             limits=deps.limits.schedules,
             request_key=run.run_id,
             address=thread.address,
-            thread_id=thread_id,
+            thread_id=thread.thread_id,
             agent_id=run.agent_id or thread.agent_id,
             requester=run.requester,
             requested_at=run.requested_at or run.created_at,
@@ -244,31 +275,15 @@ def build_run_context(
         heard, reservation = await reserve(budget.plan_call())
         return TurnStart(heard, await budget.wait_for_reservation(reservation))
 
-    async def has_unread() -> bool:
-        return bool(await stores.conversations.unread_inputs(thread_id))
-
     return RunContext(
         model=config.model,
         prompt=config.prompt,
         dialect=config.dialect,
         toolbox=toolbox if run.attention != "addressed" else with_refused_silence(toolbox),
-        tool_context=ToolContext(
-            thread_id=thread_id,
-            run_id=run.run_id,
-            plans=stores.plans,
-            emit=recorder.emit,
-            sandbox=sandbox,
-            links=deps.chat.links(thread_id),
-            messages=ThreadMessages(
-                find=partial(stores.conversations.message, thread_id),
-                read_all=partial(stores.conversations.llm_messages, thread_id),
-                chat=chat,
-            ),
-            outside=deps.web,
-            metrics=deps.metrics,
+        tool_context=replace(
+            tool_context,
             knowledge=config.knowledge,
             budget=ToolBudget(check=budget.reserve_next_call, spent=build_usage_recorder(recorder)),
-            has_unread=has_unread,
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,

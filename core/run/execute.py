@@ -18,7 +18,7 @@ from core.domain.errors import BudgetExceeded, LeaseLost, RunError, StorageUnava
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import LeaseCheckedPlans
-from core.domain.sources import join_sources
+from core.domain.sources import NO_SOURCES, join_sources
 from core.domain.threads import Lease, Reply, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
@@ -32,6 +32,7 @@ from core.run.agent_config import (
     add_knowledge_to_prompt,
     build_entry_pricer,
     build_run_context,
+    build_tool_context,
     load_agent_config,
 )
 from core.run.deps import RunDeps
@@ -148,6 +149,10 @@ class _Execution:
             deps.sandboxes, lease.thread_id, lease.fence, recorder, bind=recorder.bind_sandbox, metrics=deps.metrics
         )
         self._inputs = InputReader(lease, loaded.thread, deps, recorder, self._machine)
+        self._tool_context = build_tool_context(
+            loaded, deps, recorder, sandbox=self._machine.open, chat=self._inputs.chat
+        )
+        self._described = NO_SOURCES
         self._setup: tuple[AgentConfig, RunContext] | None = None
         self._replies_left = 0
 
@@ -205,7 +210,7 @@ class _Execution:
                 await self._inputs.store_unread_inputs(until=stopped.stopped_until if stopped else None)
             if ended.reply is not None and self._setup is not None:
                 _, context = self._setup
-                reply = await self._attach_pictures(ended.reply, context)
+                reply = await self._attach_pictures(ended.reply)
                 ended = replace(ended, reply=await self._hide_links(reply, context))
             result = build_run_result(ended, earlier_replies=self._replies_left)
             if (end := await self._recorder.finish(ended, result)) is not None:
@@ -230,7 +235,9 @@ class _Execution:
         try:
             async with self._switch.stoppable():
                 config, context = self._setup = self._setup or await self._set_up(run, thread, history)
-                flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
+                flow = await build_flow(
+                    config, run, thread, context, self._deps, self._recorder, build_context=self._build_context
+                )
                 if flow:
                     return await run_flow(flow, repair_history=repair_history)
                 return await self._looped(context, history, repair_history)
@@ -248,28 +255,33 @@ class _Execution:
 
     async def _set_up(self, run: Run, thread: Thread, history: Sequence[Message]) -> tuple[AgentConfig, RunContext]:
         config = await load_agent_config(run, thread, self._deps, self._recorder)
+        read_inputs = partial(self._deps.stores.journal.read_inputs, self._lease)
+        context = self._build_context(config)
+        return config, await add_knowledge_to_prompt(context, config.knowledge, history, read_inputs)
+
+    def _build_context(self, config: AgentConfig) -> RunContext:
+        """Returns the context of the run's agent, or of a member of its team."""
         context = build_run_context(
             config,
             self._loaded,
             self._deps,
             self._recorder,
-            sandbox=self._machine.open,
+            self._tool_context,
             switch=self._switch,
             take_steering=self._inputs.take_steering,
             reserve=self._inputs.begin_turn,
-            chat=self._inputs.chat,
         )
-        read_inputs = partial(self._deps.stores.journal.read_inputs, self._lease)
-        return config, await add_knowledge_to_prompt(context, config.knowledge, history, read_inputs)
+        self._described = join_sources([self._described, context.toolbox.sources()])
+        return context
 
-    async def _attach_pictures(self, reply: Reply, context: RunContext) -> Reply:
+    async def _attach_pictures(self, reply: Reply) -> Reply:
         """Returns the reply with the pictures that the run has drawn since its newest reply."""
-        if DRAWING_TOOL not in context.toolbox.tools:
-            return reply
-        await self._recorder.commit()
         run_id, stores = self._lease.run_id, self._deps.stores
+        if all(call.name != DRAWING_TOOL for call in await stores.journal.tool_call_records(run_id)):
+            return reply  # a call is stored before it runs
+        await self._recorder.commit()
         calls = [call for call in await stores.journal.tool_call_records(run_id) if call.name == DRAWING_TOOL]
-        messages = await stores.conversations.messages(self._lease.thread_id) if calls else ()
+        messages = await stores.conversations.messages(self._lease.thread_id)
         own_ids = {message.message_id for message in messages_since_reply(messages, run_id)}
         return attach_drawn_pictures(reply, [call for call in calls if call.assistant_message_id in own_ids])
 
@@ -279,7 +291,7 @@ class _Execution:
             return reply
         await self._recorder.commit()
         recent = await self._deps.stores.conversations.history(self._lease.thread_id)
-        sources = join_sources([context.toolbox.sources(), *map(sources_of_message, recent)])
+        sources = join_sources([self._described, *map(sources_of_message, recent)])
         if not sources.outside:
             return reply
         sent = [format_for_model(message, is_native=context.dialect.name == "native") for message in recent]

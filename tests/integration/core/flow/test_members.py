@@ -1,0 +1,60 @@
+"""A member of a plan's team works like an agent with a run of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.tools.catalogue import all_tools
+from core.tools.tool import ToolSet
+from core.web_access.guard import AddressGuard
+from core.web_access.image_generation import ImageGenerator
+from core.web_access.services import WebServices
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.streamed_model import calls, text
+from tests.integration.core.conftest import World, load_roster
+from tests.integration.core.flow.conftest import offered, planned
+from tests.integration.core.test_pictures_in_runs import DRAW, Painter
+
+LEAD = """
+name: Lead
+description: Plans.
+prompt: You lead.
+flow: planning
+team: [artist]
+tools: {disabled: [image_edit_or_generate]}
+options: {effort: none, temperature: 0.9}
+"""
+ARTIST = """
+name: Artist
+description: Draws.
+prompt: You draw.
+options: {effort: high}
+"""
+SCHEDULE = ("schedule_task", json.dumps({"task": "Post it", "when": "PT2H", "time_zone": "Europe/Berlin"}))
+
+
+@pytest.fixture
+def team(world: World, tmp_path: Path) -> World:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "threadhand.yaml").write_text(LEAD)
+    (folder / "artist.yaml").write_text(ARTIST)
+    names = ("planning", "schedule_task", "image_edit_or_generate", "read_chat", "no_reply")
+    return world.with_deps(
+        toolbox=ToolSet({**world.bench.toolbox().tools, **{name: all_tools()[name] for name in names}}),
+        roster=load_roster(world.database, folder),
+        sandboxes=MemorySandboxes(),
+        web=WebServices(image_generator=ImageGenerator(Painter(cost_usd=0.04), "painter", AddressGuard())),
+    )
+
+
+async def test_a_member_has_its_own_options_and_what_the_run_has(team: World) -> None:
+    team.model.turns = [planned("[artist] Draw and schedule"), calls(SCHEDULE), calls(DRAW), text("did"), text("Here.")]
+    run_id = await team.run("draw a field, and post it in two hours")
+    options = [(one.options.effort, one.options.temperature) for one in team.model.requests]
+    assert options == [("none", 0.9), *[("high", None)] * 3, ("none", 0.9)]
+    assert "read_chat" not in offered(team, 1)  # this thread is not in a chat
+    assert [result["success"] for result in await team.tool_results(run_id)] == [True] * 3
+    (picture,) = (await team.read_reply(run_id)).attachments
+    assert picture.startswith("images/")
