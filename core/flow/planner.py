@@ -1,6 +1,6 @@
 """Makes and changes the plan of a flow: runs the planner's turns with a planning tool that edits only this plan."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid5
@@ -32,14 +32,15 @@ from core.flow.plan_changes import (
     revise_steps,
 )
 from core.flow.planning_flow import Flow
+from core.loop.calls import ENDING_TOOLS
 from core.loop.run_context import RunContext
 from core.loop.turn import EmptyResponse
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, ToolContext, ToolSet
 
 _PLANS = UUID("5d1c2f0e-6a27-4a6e-9d0c-8f8a4b1f7c35")
-OFFERED = ("ask", "complete")
-OFFERED_IN_REVIEW = ("ask",)
+OFFERED = ENDING_TOOLS
+OFFERED_IN_REVIEW = ENDING_TOOLS - {"complete"}
 
 Ended = RunFinished | Approval
 """How a part of the flow ended: with a finished run, or with an approval that the run waits for."""
@@ -153,7 +154,7 @@ async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | Non
 
 
 async def _drafted(
-    flow: Flow, offered: Sequence[str], draft: PlanDraft, sign: FlowMessageTag, text: str, left: Ended | None
+    flow: Flow, offered: Collection[str], draft: PlanDraft, sign: FlowMessageTag, text: str, left: Ended | None
 ) -> Ended | None:
     """Runs turns with the offered tools until the plan is set, the planner ends without a plan, or a turn limit is
     reached. Returns how the run ends, or None if it continues."""
@@ -170,9 +171,9 @@ async def _drafted(
                 if sign.phase != "review":
                     raise
                 return None
-        # a plain text does not count as the planner's answer
+        # a plain text does not count as the planner's answer, and silence lets a plan go on
         has_completed = isinstance(left, RunFinished) and left.finish_reason == "agent_terminated"
-        if ends_run(left) or (has_completed and not draft.is_set):
+        if ends_run(left) or (has_completed and not draft.is_set and sign.phase == "plan"):
             return left
         if draft.is_set or (isinstance(left, RunFinished) and left.reply is not None):
             return None
@@ -187,8 +188,8 @@ def ends_run(ended: Ended) -> bool:
     return ended.reply is not None and ended.reply.kind in ("ask", "takeover")
 
 
-def restrict_tools(context: RunContext, names: Sequence[str], *more: Tool[Any]) -> RunContext:
+def restrict_tools(context: RunContext, names: Collection[str], *more: Tool[Any]) -> RunContext:
     """Returns the context with only the named tools and the additional tools in `more`."""
     own = context.toolbox.tools
-    tools = {name: own[name] for name in names if name in own} | {one.name: one for one in more}
+    tools = {name: tool for name, tool in own.items() if name in names} | {one.name: one for one in more}
     return replace(context, toolbox=ToolSet(tools))

@@ -1,10 +1,16 @@
 """A member of a plan's team works like an agent with a run of its own."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from bots.inbound.actions import decide_message
+from core.domain.actions import IncomingMessage
+from core.domain.ids import new_id
+from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from core.web_access.guard import AddressGuard
@@ -15,6 +21,7 @@ from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World, load_roster
 from tests.integration.core.flow.conftest import offered, planned
 from tests.integration.core.test_pictures_in_runs import DRAW, Painter
+from tests.support.narrow import require
 
 LEAD = """
 name: Lead
@@ -58,3 +65,24 @@ async def test_a_member_has_its_own_options_and_what_the_run_has(team: World) ->
     assert [result["success"] for result in await team.tool_results(run_id)] == [True] * 3
     (picture,) = (await team.read_reply(run_id)).attachments
     assert picture.startswith("images/")
+
+
+async def test_talk_between_people_makes_no_plan(team: World) -> None:
+    team.address = replace(team.address, platform="slack")
+    team.model.turns = [planned("Look"), text("looked"), text("Done.")]
+    await team.run("look")
+    talk = IncomingMessage(
+        address=team.address,
+        dedupe_key=new_id(),
+        message_ref="2",
+        person=replace(team.author, person_id="U2", name="bob"),
+        text="alice, are you coming to lunch?",
+        sent_at=datetime.now(UTC),
+        is_addressed=False,
+    )
+    receipt = await team.inbox.accept_action(talk, lambda seen: decide_message(talk, seen, follow_mode="follow"))
+    team.model.turns = [calls(("no_reply", "{}"))]
+    run_id = require(receipt.run_id)
+    await execute(run_id, team.deps)
+    assert await team.left(run_id) == []
+    assert (await team.read_run(run_id)).status == "completed"
