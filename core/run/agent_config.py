@@ -24,7 +24,7 @@ from core.mcp.refused_tools import limit_tools
 from core.model_usage import build_usage_pricer
 from core.ports import Sandbox
 from core.prompt.system_prompt import RunPrompt
-from core.run.deps import RunDeps
+from core.run.deps import AgentDefaults, RunDeps
 from core.run.recorder import Charge, RunRecorder
 from core.stores import LoadedRun, UsageEntry
 from core.tasks import StopSwitch
@@ -103,7 +103,7 @@ async def build_agent_config(
         agent=agent,
         model=model,
         prompt=base.with_system("Your role here", agent.prompt),
-        dialect=_dialect(agent, model, deps),
+        dialect=select_dialect_of_agent(agent, deps.defaults),
         toolbox=toolbox,
         knowledge=RunKnowledge(
             knowledge_base=deps.stores.knowledge_base.reporting_usage_to(spent),
@@ -116,14 +116,9 @@ async def build_agent_config(
     )
 
 
-async def dialect_for_run(run: Run, thread: Thread, deps: RunDeps) -> Dialect:
-    """Returns the dialect in which the run's agent writes tool calls. Raises RunError if the agent is gone."""
-    agent = (await deps.agents.roster.version_for(run, thread)).definition
-    return _dialect(agent, agent.model or deps.defaults.model, deps)
-
-
-def _dialect(agent: AgentDefinition, model: str, deps: RunDeps) -> Dialect:
-    defaults = deps.defaults
+def select_dialect_of_agent(agent: AgentDefinition, defaults: AgentDefaults) -> Dialect:
+    """Returns the dialect in which the agent writes tool calls."""
+    model = agent.model or defaults.model
     if agent.dialect:
         return select_dialect(model, agent.dialect)
     is_by_model = defaults.dialect_setting == "auto" and model != defaults.model

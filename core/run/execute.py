@@ -208,10 +208,9 @@ class _Execution:
             if ended.status == "stopped":
                 stopped = await self._deps.stores.conversations.run(self._lease.run_id)
                 await self._inputs.store_unread_inputs(until=stopped.stopped_until if stopped else None)
-            if ended.reply is not None and self._setup is not None:
-                _, context = self._setup
+            if ended.reply is not None:
                 reply = await self._attach_pictures(ended.reply)
-                ended = replace(ended, reply=await self._hide_links(reply, context))
+                ended = replace(ended, reply=await self._hide_links(reply))
             result = build_run_result(ended, earlier_replies=self._replies_left)
             if (end := await self._recorder.finish(ended, result)) is not None:
                 self.state, self.end = ended.status, end
@@ -248,7 +247,7 @@ class _Execution:
             why = str(limit)
             if not self._inputs.has_read:
                 await self._inputs.store_unread_inputs()
-        await add_missing_results(self._lease, run, thread, self._deps, self._recorder, not_run=why)
+        await add_missing_results(self._lease, self._deps, self._recorder, not_run=why)
         blocked = "stopped" if ended.status == "stopped" else ended.message
         await block_steps_of_ended_run(self._lease, self._deps, self._recorder, blocked)
         return ended
@@ -285,16 +284,16 @@ class _Execution:
         own_ids = {message.message_id for message in messages_since_reply(messages, run_id)}
         return attach_drawn_pictures(reply, [call for call in calls if call.assistant_message_id in own_ids])
 
-    async def _hide_links(self, reply: Reply, context: RunContext) -> Reply:
+    async def _hide_links(self, reply: Reply) -> Reply:
         """Returns the reply with its links shown as code if users must not be able to click them."""
         if not may_hold_address("\n".join((reply.text, reply.preface, *reply.options, *reply.attachments))):
             return reply
         await self._recorder.commit()
-        recent = await self._deps.stores.conversations.history(self._lease.thread_id)
-        sources = join_sources([self._described, *map(sources_of_message, recent)])
+        history = await self._deps.stores.conversations.history(self._lease.thread_id)
+        sources = join_sources([self._described, *map(sources_of_message, history)])
         if not sources.outside:
             return reply
-        sent = [format_for_model(message, is_native=context.dialect.name == "native") for message in recent]
+        sent = [format_for_model(message, is_native=True) for message in history]
         return hide_links_of_reply(reply, build_link_rule(sent, sources))
 
     async def _looped(
@@ -318,7 +317,6 @@ class _Execution:
     async def _repair_history(self, context: RunContext) -> Approval | None:
         history = await self._deps.stores.conversations.llm_messages(self._lease.thread_id)
         repair = RepairContext(
-            dialect=context.dialect,
             toolbox=context.toolbox,
             context=context.tool_context,
             run_log=self._recorder,
@@ -342,8 +340,7 @@ class _Execution:
             if not self._inputs.has_read:
                 await self._inputs.store_unread_inputs()
             try:
-                run, thread = self._loaded.run, self._loaded.thread
-                await add_missing_results(self._lease, run, thread, self._deps, self._recorder)
+                await add_missing_results(self._lease, self._deps, self._recorder)
             except (LeaseLost, StorageUnavailable):
                 raise
             except Exception:  # the run must end all the same

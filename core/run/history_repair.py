@@ -8,6 +8,8 @@ from itertools import groupby
 
 from core.context.message_text import sources_of_message
 from core.dialects.dialect import CallComplete, Dialect, parse_message
+from core.dialects.native import NativeDialect
+from core.dialects.selection import select_dialect
 from core.domain.approval import EXPIRED, Approval, Cause, is_one_by_one, needs_question, refusal_reason
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, ToolStarted, TurnFinished, TurnStarted
@@ -51,7 +53,6 @@ class RepairContext:
     """The parts of a run that a history repair uses. If `runs_calls` is False, no tool call is run again. `not_run` is
     the error of calls that were never started."""
 
-    dialect: Dialect
     toolbox: ToolSet
     context: ToolContext
     run_log: RunLog
@@ -82,7 +83,7 @@ async def repair_history(
     sources = join_sources([repair.toolbox.sources(), *map(sources_of_message, history)])
     repair = replace(repair, sources=sources)
     for assistant_id, group in _unanswered(history, records).items():
-        assistant = known.get(assistant_id)
+        assistant, dialect = known.get(assistant_id), _dialect_of(group)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
         answers = [one for one in (*history, *added) if one.type == "assistant"]
         ids = [one.message_id for one in answers if one.run_id == repair.context.run_id]
@@ -102,10 +103,10 @@ async def repair_history(
         if assistant is None:
             # rebuilds the lost message from its calls; its text cannot be restored
             calls = [_call_of(record) for record in group]
-            text = "" if repair.dialect.name == "native" else "\n".join(call.raw for call in calls)
+            text = "" if dialect.name == "native" else "\n".join(call.raw for call in calls)
             if text.lstrip().startswith("<invoke"):
                 text = f"<function_calls>\n{text}\n</function_calls>"
-            content = repair.dialect.assistant_content(text, calls)
+            content = dialect.assistant_content(text, calls)
             if kept := next((one.metadata[REASONING_KEY] for one in group if REASONING_KEY in one.metadata), None):
                 content = {**content, REASONING_KEY: kept}
             rebuilt = turn_message("assistant", content, turn_id, {}, context=repair.context)
@@ -118,10 +119,10 @@ async def repair_history(
             to_approve = tuple(_prepare(record, repair).to_approve(record.index) for record in asked)
             repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
             return RepairedHistory(messages=tuple(added), approval=Approval(turn_id=turn_id, calls=to_approve))
-        never = _unrecorded_calls(assistant, group, repair)
+        never = _unrecorded_calls(assistant, group, dialect, repair.toolbox)
         outcomes += [failed_outcome(call, repair.not_run) for call in never]
         for index, outcome in enumerate(outcomes):
-            message = result_message(outcome, assistant_id, turn_id, dialect=repair.dialect, context=repair.context)
+            message = result_message(outcome, assistant_id, turn_id, dialect=dialect, context=repair.context)
             repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             repair.run_log.emit(MessageAdded(message=message))
             added.append(message)
@@ -131,12 +132,20 @@ async def repair_history(
     return RepairedHistory(messages=tuple(added))
 
 
-def _unrecorded_calls(assistant: Message, records: Sequence[ToolCallRecord], repair: RepairContext) -> list[ToolCall]:
+def _dialect_of(records: Sequence[ToolCallRecord]) -> Dialect:
+    """Returns the dialect in which a message's calls were written. A message without recorded calls is only repaired if
+    its calls are native."""
+    return select_dialect("", str(records[0].metadata.get("format", "native"))) if records else NativeDialect()
+
+
+def _unrecorded_calls(
+    assistant: Message, records: Sequence[ToolCallRecord], dialect: Dialect, toolbox: ToolSet
+) -> list[ToolCall]:
     """Returns the calls of the message that had not started and are therefore not in the journal."""
-    if repair.dialect.name == "native":
+    if dialect.name == "native":
         ids = {record.call_id for record in records}
         return [call for call in _native_calls(assistant) if call.call_id not in ids]
-    parsed = parse_message(assistant, repair.dialect, repair.toolbox.specs)
+    parsed = parse_message(assistant, dialect, toolbox.specs)
     written = [part.call for part in parsed if isinstance(part, CallComplete)]
     recorded = {record.index for record in records}
     return [call for index, call in enumerate(written) if index not in recorded]

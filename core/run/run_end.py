@@ -7,9 +7,8 @@ from dataclasses import replace
 from core.domain.errors import RunError, SandboxUnavailable
 from core.domain.events import RunFailed, Terminal
 from core.domain.json import JsonObject, json_fields
-from core.domain.threads import Lease, Reply, Run, Thread, ToolCallRecord
+from core.domain.threads import Lease, Reply, ToolCallRecord
 from core.ports import Sandbox
-from core.run.agent_config import dialect_for_run
 from core.run.deps import RunDeps
 from core.run.history_repair import NEVER_STARTED, RepairContext, repair_history
 from core.run.recorder import RunRecorder
@@ -106,23 +105,22 @@ def check_not_poison(lease: Lease) -> None:
 
 
 async def add_missing_results(
-    lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder, *, not_run: str = NEVER_STARTED
+    lease: Lease, deps: RunDeps, recorder: RunRecorder, *, not_run: str = NEVER_STARTED
 ) -> None:
     """Adds a result for every open tool call of an ended run without running it, so that later runs can continue the
     thread. `not_run` is the error of calls that were never started."""
     if lease.deaths > WORKER_DEATHS_MAX + 1:
         return  # completing the history may itself have killed the last worker
     repair = RepairContext(
-        dialect=await dialect_for_run(run, thread, deps),
         toolbox=ToolSet({}),
-        context=ToolContext(thread_id=run.thread_id, run_id=run.run_id, sandbox=_no_sandbox),
+        context=ToolContext(thread_id=lease.thread_id, run_id=lease.run_id, sandbox=_no_sandbox),
         run_log=recorder,
         runs_calls=False,
         not_run=not_run,
     )
     await recorder.commit()
-    history = await deps.stores.conversations.llm_messages(run.thread_id)
-    await repair_history(history, await deps.stores.journal.tool_call_records(run.run_id), repair)
+    history = await deps.stores.conversations.llm_messages(lease.thread_id)
+    await repair_history(history, await deps.stores.journal.tool_call_records(lease.run_id), repair)
     await recorder.commit()
 
 

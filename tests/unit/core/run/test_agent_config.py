@@ -9,7 +9,7 @@ import pytest
 from core.dialects.native import NativeDialect
 from core.domain.budget import Budget, Limit, Reservation, Spending, Spent
 from core.domain.errors import BudgetExceeded
-from core.run.agent_config import BUDGET_RETRY_SECONDS, RunBudget, dialect_for_run
+from core.run.agent_config import BUDGET_RETRY_SECONDS, RunBudget, select_dialect_of_agent
 from tests.histories.virtual_time import in_virtual_time
 
 
@@ -26,15 +26,12 @@ from tests.histories.virtual_time import in_virtual_time
         ("auto", "openai/gpt-5", "native", "native"),
     ],
 )
-async def test_an_agents_own_dialect_goes_before_the_setting_and_that_before_its_model(
+def test_an_agents_own_dialect_goes_before_the_setting_and_that_before_its_model(
     dialect: str, model: str, setting: str, chosen: str
 ) -> None:
-    async def version_for(_run: object, _thread: object) -> Any:
-        return SimpleNamespace(definition=SimpleNamespace(dialect=dialect, model=model))
-
-    defaults = SimpleNamespace(model="default", dialect=NativeDialect(), dialect_setting=setting)
-    deps = SimpleNamespace(agents=SimpleNamespace(roster=SimpleNamespace(version_for=version_for)), defaults=defaults)
-    assert (await dialect_for_run(SimpleNamespace(), SimpleNamespace(), deps)).name == chosen
+    agent: Any = SimpleNamespace(dialect=dialect, model=model)
+    defaults: Any = SimpleNamespace(model="default", dialect=NativeDialect(), dialect_setting=setting)
+    assert select_dialect_of_agent(agent, defaults).name == chosen
 
 
 def reserved(cost_usd: float = 0, *, is_granted: bool = True, day_usd: float = 0, **changed: Limit) -> Reservation:

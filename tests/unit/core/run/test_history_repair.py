@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.domain.approval import (
     APPROVE_ONCE,
@@ -39,6 +40,7 @@ from core.run.history_repair import (
 from core.tools.replies import complete
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet, prepare_call
 from tests.fakes.memory_run import MemoryRunLog
+from tests.support.narrow import require_type
 
 
 def begun(turn_id: str) -> TurnStarted:
@@ -83,7 +85,6 @@ FETCHED = dump_sources(sources_read_now(("page", "https://a.example/")))
 class Repair:
     """One repair over a journal in memory. `ran` has each call that was run, with who approved it."""
 
-    dialect: Dialect = field(default_factory=NativeDialect)
     history: Sequence[Message] = ()
     answer: Ask | None = None
     granted: frozenset[str] = frozenset()
@@ -116,7 +117,7 @@ class Repair:
         self.log.records = {(each.turn_id, each.call_id): each for each in records}
         self.log.durable = {*self.log.records}
         repair = RepairContext(
-            dialect=self.dialect, toolbox=self.tools, context=self.context, run_log=self.log, answer=self.answer,
+            toolbox=self.tools, context=self.context, run_log=self.log, answer=self.answer,
             granted=self.granted,
         )  # fmt: skip
         return await repair_history(
@@ -245,21 +246,23 @@ async def test_a_stored_result_is_not_made_again_and_its_reply_stays() -> None:
     ("dialect", "count"), [*((NativeDialect(), count) for count in range(3)), (XmlDialect(), 1), (XmlDialect(), 2)]
 )
 async def test_a_call_that_is_in_no_journal_was_never_started(dialect: Dialect, count: int) -> None:
-    records = [record(name, "finished", at, result=DONE) for at, name in enumerate(("write", "look"))]
+    form: JsonObject = {"format": dialect.name}
+    named = enumerate(("write", "look"))
+    records = [record(name, "finished", at, result=DONE, metadata=form) for at, name in named]
     calls = [ToolCall(name=each.name, arguments={}, call_id=each.call_id, raw=each.raw) for each in records]
     written = f"<function_calls>\n{''.join(call.raw for call in calls)}</function_calls>"
     text = "" if dialect.name == "native" else written
-    repair = Repair(dialect=dialect, history=[assistant(dialect.assistant_content(text, calls))])
+    repair = Repair(history=[assistant(dialect.assistant_content(text, calls))])
     await repair.play(*records[:count])
     assert [NEVER_STARTED in result for result in repair.results] == [False] * count + [True] * (2 - count)
-    answered = Repair(dialect=dialect, history=[*repair.history, *repair.log.messages])
+    answered = Repair(history=[*repair.history, *repair.log.messages])
     assert (await answered.play(*records[:count])).messages == ()
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
 async def test_a_lost_message_is_written_again_from_its_calls_and_is_the_newest_turn(dialect: Dialect) -> None:
-    repair = Repair(dialect=dialect, history=[assistant({"content": "first"}, message_id="1")])
-    thought: JsonObject = {REASONING_KEY: {"content": "hm"}}
+    repair = Repair(history=[assistant({"content": "first"}, message_id="1")])
+    thought: JsonObject = {"format": dialect.name, REASONING_KEY: {"content": "hm"}}
     records = [record("write", metadata=thought), record("look", index=1)]
     lost = next(each for each in (await repair.play(*records)).messages if each.type == "assistant")
     assert repair.log.events[0] == TurnStarted(turn_id="turn", number=2)
@@ -268,3 +271,13 @@ async def test_a_lost_message_is_written_again_from_its_calls_and_is_the_newest_
     written = "\n".join(each.raw for each in records)
     is_text = dialect.name == "xml"
     assert lost.content["content"] == (f"<function_calls>\n{written}\n</function_calls>" if is_text else None)
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect(), ReactDialect()])
+async def test_a_result_is_written_in_the_dialect_of_its_call(dialect: Dialect) -> None:
+    call = ToolCall(name="look", arguments={}, call_id="c0", raw="look")
+    repair = Repair(history=[assistant(dialect.assistant_content("look", [call]))])
+    await repair.play(record("look", metadata=dialect.parsing_details(call)))
+    (result,) = [message for message in repair.log.messages if message.type == "tool"]
+    assert result.content["role"] == ("tool" if dialect.name == "native" else "user")
+    assert require_type(result.metadata["parsing_details"], dict)["format"] == dialect.name
