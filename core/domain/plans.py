@@ -11,8 +11,8 @@ from core.domain.threads import Lease
 StepStatus = Literal["not_started", "in_progress", "completed", "blocked", "skipped"]
 PlanStage = Literal["own", "going", "choice", "answer", "closed"]
 """The stage of a plan. "own": the model maintains the plan itself. The other stages belong to plans that `core.flow`
-executes. "going": in progress. "choice": users must choose what happens to a blocked step. "answer": a step waits for
-an answer of users. "closed": given up."""
+executes. "going": in progress. "choice": users must choose what happens to a blocked step. "answer": a plan that an
+older version stored while a step waited for an answer. "closed": given up."""
 STATUS_MARKS: dict[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",

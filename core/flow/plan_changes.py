@@ -36,6 +36,12 @@ def blocked_step(plan: Plan) -> Step | None:
     return next((step for step in plan.steps if step.status == "blocked"), None)
 
 
+def waiting_step(plan: Plan) -> Step | None:
+    """Returns the step whose agent has asked users a question, or None. A plan that was given up waits for nothing."""
+    steps = () if plan.stage == "closed" else plan.steps
+    return next((step for step in steps if step.status == "blocked" and step.notes == WAITS), None)
+
+
 def next_step(plan: Plan) -> Step | None:
     """Returns the step in progress, else the first step that has not started, else None."""
     wait_for_answer = (step for step in plan.steps if step.status == "not_started")
@@ -126,7 +132,7 @@ def mark_step_failed(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
 
 def wait_for_answer(plan: Plan, key: str) -> Plan:
     """Returns the plan with the step blocked until users answer the question of its agent."""
-    return replace(_ended(plan, key, replace(_NO_STEP, status="blocked", notes=WAITS)), stage="answer")
+    return _ended(plan, key, replace(_NO_STEP, status="blocked", notes=WAITS))
 
 
 def block_open_step(plan: Plan, why: str) -> Plan:
@@ -143,7 +149,7 @@ def resume_plan(plan: Plan, run_id: str) -> Plan:
     steps = list[Step]()
     for step in plan.steps:
         if step.status in ("blocked", "in_progress"):
-            if plan.stage == "answer" and step.notes == WAITS:
+            if step.notes == WAITS:
                 step = replace(step, status="in_progress", notes="")
             else:
                 step = replace(step, status="not_started", tries=0)
@@ -164,7 +170,7 @@ def apply_answer(plan: Plan, choice: str | None, run_id: str, message_id: str) -
         return _handed_to(close_plan(mark_seen(plan, message_id), "stopped here"), run_id)
     if choice == "skip":
         plan = skip_step(plan, blocked_step(plan), "skipped")
-    if choice in ("again", "skip") or (plan.stage == "answer" and message_id):
+    if choice in ("again", "skip") or (waiting_step(plan) and message_id):
         plan = mark_seen(plan, message_id)
     return resume_plan(plan, run_id)
 

@@ -30,6 +30,7 @@ from core.flow.plan_changes import (
     flow_plan,
     is_over,
     next_step,
+    waiting_step,
 )
 from core.flow.planner import Ended, ends_run, make_plan, new_draft, planning_tool, restrict_tools, review_plan
 from core.flow.planning_flow import Flow
@@ -148,17 +149,18 @@ class _Play:
         new = unseen_messages(history, plan.seen_message_id) if plan else []
         if plan is None or self._is_past(plan, new):
             return await make_plan(flow, self._left())
-        if plan.run_id != flow.run_id or plan.stage in ("choice", "answer"):
+        is_answer = waiting_step(plan) is not None
+        if plan.run_id != flow.run_id or plan.stage == "choice" or is_answer:
             if plan.run_id == flow.run_id and not new:
                 left = self._left()
-                if plan.stage == "answer" and left is not None and ends_run(left):
+                if is_answer and left is not None and ends_run(left):
                     return left
                 if plan.stage == "choice" and (step := blocked_step(plan)) is not None:
                     text, sign = write_blocked_question(plan, step), FlowMessageTag(phase="asked", key=step.key)
                     flow.add_message(history, sign, f"People are asked:\n{text}")
                     reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
                     return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
-            choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
+            choice = parse_step_choice(new[-1]) if new and not is_answer else None
             if plan.stage != "choice" and choice != "again":
                 choice = None  # users were not asked to choose
             newest = new[-1].message_id if new else ""

@@ -65,6 +65,16 @@ def test_the_result_of_a_step_that_people_took_out_changes_nothing() -> None:
     assert plan_changes.mark_step_failed(skipped, "k1", "late", is_last=False) == skipped
 
 
+@pytest.mark.parametrize("leave", [partial(plan_changes.skip_step, note="skipped"), plan_changes.remove_step])
+def test_words_answer_a_question_only_while_its_step_waits(leave: Callable[[Plan, Step], Plan]) -> None:
+    asked = plan_changes.wait_for_answer(plan_changes.start_next_step(plan("A", "B"), "k1"), "k1")
+    answered = plan_changes.apply_answer(asked, None, "r2", "m")
+    assert (answered.seen_message_id, states(answered)) == ("m", ["in_progress", "not_started"])
+    left = plan_changes.apply_answer(leave(asked, asked.steps[0]), None, "r2", "m")
+    assert (left.seen_message_id, states(left)[-1]) == ("", "not_started")
+    assert plan_changes.waiting_step(plan_changes.close_plan(asked, "stopped")) is None
+
+
 def test_two_steps_with_the_same_words_are_two_steps() -> None:
     now = plan_changes.start_next_step(plan("Wait", "Wait"), "k1")
     assert states(plan_changes.mark_step_completed(now, "k1", "waited")) == ["completed", "not_started"]
