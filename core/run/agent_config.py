@@ -29,7 +29,6 @@ from core.run.recorder import Charge, RunRecorder
 from core.stores import LoadedRun, UsageEntry
 from core.tasks import StopSwitch
 from core.tools.catalogue import all_tools
-from core.tools.replies import with_refused_silence
 from core.tools.schedules import RunSchedules, build_schedule_tools
 from core.tools.tool import ThreadChat, ThreadMessages, ToolBudget, ToolContext, ToolSet
 
@@ -208,6 +207,7 @@ def build_tool_context(
     *,
     sandbox: Callable[[], Awaitable[Sandbox]],
     chat: ThreadChat | None = None,
+    must_answer: Callable[[], bool] = lambda: False,
 ) -> ToolContext:
     """Returns what the tools of all agents of the run share. `sandbox` opens the thread's sandbox; `chat` reads the
     chat thread, or is None without one."""
@@ -231,6 +231,7 @@ def build_tool_context(
         outside=deps.web,
         metrics=deps.metrics,
         has_unread=has_unread,
+        must_answer=must_answer,
     )
 
 
@@ -274,7 +275,7 @@ def build_run_context(
         model=config.model,
         prompt=config.prompt,
         dialect=config.dialect,
-        toolbox=toolbox if run.attention != "addressed" else with_refused_silence(toolbox),
+        toolbox=toolbox,
         tool_context=replace(
             tool_context,
             knowledge=config.knowledge,

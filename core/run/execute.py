@@ -149,8 +149,14 @@ class _Execution:
             deps.sandboxes, lease.thread_id, lease.fence, recorder, bind=recorder.bind_sandbox, metrics=deps.metrics
         )
         self._inputs = InputReader(lease, loaded.thread, deps, recorder, self._machine)
+        self._inputs.must_answer = loaded.run.attention == "addressed"
         self._tool_context = build_tool_context(
-            loaded, deps, recorder, sandbox=self._machine.open, chat=self._inputs.chat
+            loaded,
+            deps,
+            recorder,
+            sandbox=self._machine.open,
+            chat=self._inputs.chat,
+            must_answer=lambda: self._inputs.must_answer,
         )
         self._described = NO_SOURCES
         self._setup: tuple[AgentConfig, RunContext] | None = None
@@ -184,6 +190,7 @@ class _Execution:
                 told = await self._deps.stores.conversations.events(self._lease.run_id)
                 end_open_turns(told, self._recorder)
                 self._replies_left = sum(isinstance(one.event, ReplyLeft) for one in told)
+                self._inputs.must_answer &= self._replies_left == 0
             check_not_poison(self._lease)
             await self._play_to_the_end(self._loaded.run, self._loaded.thread)
         except (LeaseLost, StorageUnavailable):
@@ -222,6 +229,7 @@ class _Execution:
             if drafts:
                 self._recorder.leave_reply(drafts)
                 self._replies_left += 1
+                self._inputs.must_answer = False
             await self._recorder.commit()
             repair_history = None
             history = await self._deps.stores.conversations.history(self._lease.thread_id)

@@ -65,12 +65,14 @@ class AttachmentDownloads:
 
 
 class InputReader:
-    """Reads the inputs of one run and the chat messages around them. `has_read` is True once inputs were read."""
+    """Reads the inputs of one run and the chat messages around them. `has_read` is True once inputs were read, and
+    `must_answer` while somebody who addressed the agent waits for a reply."""
 
     def __init__(
         self, lease: Lease, thread: Thread, deps: RunDeps, recorder: RunRecorder, sandbox: ThreadSandbox
     ) -> None:
         self.has_read = False
+        self.must_answer = False
         self._lease = lease
         self._address = thread.address
         self._knows_authors = thread.earlier_authors is not None
@@ -114,6 +116,7 @@ class InputReader:
                 self._recorder.emit(MessageAdded(message=message))
                 messages.append(message)
             self._recorder.mark_inputs_taken([input_id])
+        self.must_answer |= any(one.attention == "addressed" for one in inputs)
         self.has_read = True
         return messages
 

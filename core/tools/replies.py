@@ -13,7 +13,7 @@ from core.domain.errors import RunError, ToolError
 from core.domain.json import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts
 from core.tools.pictures import is_web_url
-from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput, ToolSet
+from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput
 from core.tools.workspace.charts import render_svg_files
 from core.tools.workspace.paths import workspace_path
 
@@ -86,6 +86,8 @@ def _reply_tool(
     """Builds the tool that ends the run with its parameters as the reply."""
 
     async def run(given: ParamsT, context: ToolContext) -> ToolOutput:
+        if kind == "silence" and context.must_answer():
+            raise ToolError("They addressed you by name: answer them.")
         fields: dict[str, Any] = {"text": "", **given.model_dump()}
         reply = Reply(kind=kind, **fields)
         reply = replace(reply, attachments=await check_attachments(reply.attachments, context))
@@ -167,16 +169,3 @@ web_browser_takeover = _reply_tool(
     example={"text": "Please log in on the open page, then answer here."},
     requires=("thread", "browser"),
 )
-
-
-async def _refuse_silence(params: NoReplyParams, context: ToolContext) -> ToolOutput:
-    del params, context
-    raise ToolError("They addressed you by name: answer them.")
-
-
-def with_refused_silence(toolbox: ToolSet) -> ToolSet:
-    """Returns the tools for a request that addressed the agent. `no_reply` refuses every call, but keeps its
-    description, because requests to the model must begin the same in all runs of a thread."""
-    if no_reply.name not in toolbox.tools:
-        return toolbox
-    return ToolSet({**toolbox.tools, no_reply.name: replace(no_reply, run=_refuse_silence)})

@@ -115,7 +115,8 @@ class ToolContext:
 
     `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the status
     message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
-    `has_unread` returns whether users have written something that the run will read before its next turn.
+    `has_unread` returns whether users have written something that the run will read before its next turn. `must_answer`
+    returns whether somebody who addressed the agent waits for a reply.
     `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it. `todo` follows
     todo.md through the calls of the run. `web_results` holds what the run has found and read on the web. `opened_hosts`
     are the hosts to which calls of the run were allowed to send something. `approved_by` is the person who approved the
@@ -133,6 +134,7 @@ class ToolContext:
     metrics: RunMetrics = NO_METRICS
     budget: ToolBudget = ToolBudget()
     has_unread: Callable[[], Awaitable[bool]] = _hears_nobody
+    must_answer: Callable[[], bool] = lambda: False
     known_versions: dict[str, str] = field(default_factory=dict[str, str])
     web_results: dict[str, object] = field(default_factory=dict[str, object])
     todo: TodoTracker = field(default_factory=TodoTracker)

@@ -351,7 +351,13 @@ def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None
     if waiting is None or thread is None:
         return RunEnd()
     follower = insert_queued_run(
-        connection, thread, waiting.author, waiting.message_ref, agent_id=agent_id, requested_at=waiting.sent_at
+        connection,
+        thread,
+        waiting.author,
+        waiting.message_ref,
+        agent_id=agent_id,
+        attention=waiting.attention,
+        requested_at=waiting.sent_at,
     )
     return RunEnd(follower.run_id)
 

@@ -141,7 +141,13 @@ class World:
     author: Person = ALICE
 
     async def say(
-        self, words: str, *, agent_id: str | None = None, files: tuple[IncomingFile, ...] = (), message_ref: str = "1"
+        self,
+        words: str,
+        *,
+        agent_id: str | None = None,
+        files: tuple[IncomingFile, ...] = (),
+        message_ref: str = "1",
+        is_addressed: bool = True,
     ) -> str:
         """A person's message, for the agent if one is named; answers the run that will take it up."""
         message = IncomingMessage(
@@ -151,7 +157,7 @@ class World:
             person=self.author,
             text=words,
             sent_at=datetime.now(UTC),
-            is_addressed=True,
+            is_addressed=is_addressed,
             files=files,
         )
         named = replace(message, agent_id=agent_id)  # whichever agents there are

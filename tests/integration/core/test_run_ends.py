@@ -17,6 +17,7 @@ from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
+from core.tools.replies import no_reply
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import EchoParams, World
@@ -76,6 +77,21 @@ async def test_a_message_that_comes_while_the_answer_is_written_does_not_repeat_
     await running
     assert [body.get("text") or body.get("path") for _, body in await world.left(run_id)] == left
     assert (await world.read_run(run_id)).status == "completed"
+
+
+@pytest.mark.parametrize(("is_addressed", "left"), [(False, ["First."]), (True, ["First.", "Second."])])
+async def test_only_who_addresses_the_agent_while_it_answers_gets_another_answer(
+    world: World, is_addressed: bool, left: list[str]
+) -> None:
+    world.with_deps(toolbox=world.deps.defaults.toolbox.with_tools([no_reply]))
+    is_read = asyncio.Event()
+    world.model.turns = [[TextDelta(text="First."), is_read, ended()], calls(("no_reply", "{}")), text("Second.")]
+    run_id, running = await world.begin("go")
+    await until(lambda: world.model.requests)
+    await world.say("ok, thanks", message_ref="2", is_addressed=is_addressed)
+    is_read.set()
+    await running
+    assert [body["text"] for _, body in await world.left(run_id)] == left
 
 
 async def test_a_question_beside_a_call_that_needs_approval_is_asked_after_it(world: World) -> None:

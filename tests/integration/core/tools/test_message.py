@@ -1,5 +1,6 @@
 """ask, complete and web_browser_takeover: what ends a run, and with which files."""
 
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
@@ -9,8 +10,7 @@ from pydantic import JsonValue
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.threads import Reply
 from core.ports import Sandbox
-from core.tools.catalogue import build_tool_set
-from core.tools.replies import NoReplyParams, with_refused_silence
+from core.tools.replies import NoReplyParams, no_reply
 from core.tools.tool import ToolContext, ToolOutput
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
@@ -129,15 +129,12 @@ async def test_wrong_arguments_end_nothing(
 
 
 async def test_silence_is_refused_to_people_who_addressed_the_agent() -> None:
-    toolbox = build_tool_set()
-    refusing = with_refused_silence(toolbox)
-    assert refusing.specs == toolbox.specs
     context = ToolContext(thread_id="t", run_id="r", sandbox=no_sandbox)
-    silent = await toolbox.tools["no_reply"].run(NoReplyParams(), context)
+    silent = await no_reply.run(NoReplyParams(), context)
     assert isinstance(silent, ToolOutput)
     assert silent.reply == Reply(kind="silence", text="")
     with pytest.raises(ToolError, match="addressed you by name"):
-        await refusing.tools["no_reply"].run(NoReplyParams(), context)
+        await no_reply.run(NoReplyParams(), replace(context, must_answer=lambda: True))
 
 
 async def no_sandbox() -> Sandbox:
