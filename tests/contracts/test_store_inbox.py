@@ -28,7 +28,7 @@ from core.domain.threads import (
 )
 from core.stores import JournalEntry
 from storage.sql.stores.talk import SqlFollowModes
-from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, deciding, message
+from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, accept, added, deciding, message
 from tests.support.narrow import require
 
 
@@ -133,6 +133,14 @@ async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stor
         await stores.inbox.accept_action(_of(edit, before.message_ref), accept)
     (after,) = await stores.journal.read_inputs(lease)
     assert (after.kind, after.text) == ("edit", "hello there")
+
+
+async def test_what_a_failed_run_has_not_read_begins_a_run_that_knows_for_whom_it_was_meant(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.say("lunch?", key="m2", decide=deciding(Accept(attention="unsure")))
+    await stores.finish(lease, FAILED, takes=False)
+    snapshot = require(await stores.conversations.find(ADDRESS))
+    assert require(snapshot.active_run).attention == "unsure"
 
 
 async def test_the_change_of_an_answer_that_was_written_elsewhere_finds_it(stores: Stores) -> None:
