@@ -194,7 +194,8 @@ class ForkServer:
     def _receive(self) -> tuple[dict[str, Any], list[int]]:
         text, files, _, _ = socket.recv_fds(self._client, _REQUEST_BYTES_MAX, 4)
         while text and not text.endswith(b"\n"):
-            text += self._client.recv(_REQUEST_BYTES_MAX)
+            more = self._client.recv(_REQUEST_BYTES_MAX)
+            text = more and text + more  # the client may have died in the middle of a request
         if not text:
             for child in self._children:
                 with suppress(ProcessLookupError):

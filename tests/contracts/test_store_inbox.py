@@ -137,6 +137,8 @@ async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stor
 
 async def test_what_a_failed_run_has_not_read_begins_a_run_that_knows_for_whom_it_was_meant(stores: Stores) -> None:
     lease = await stores.started()
+    (request,) = await stores.journal.read_inputs(lease)
+    await stores.journal.write(lease, JournalEntry(taken_input_ids=(request.input_id,)))
     await stores.say("lunch?", key="m2", decide=deciding(Accept(attention="unsure")))
     await stores.finish(lease, FAILED, takes=False)
     snapshot = require(await stores.conversations.find(ADDRESS))

@@ -1,6 +1,7 @@
 """A program that is forked from the fork server behaves as one that is started anew."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -121,6 +122,18 @@ def test_a_variable_that_is_read_before_or_during_the_imports_starts_the_program
         while process.poll() is None and command_line(process) != ["-m", "bots"]:
             assert time.monotonic() < deadline
         assert process.poll() is None
+
+
+def test_the_server_ends_if_its_client_dies_in_the_middle_of_a_request(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
+        process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], cwd=REPOSITORY, env={**ENVIRONMENT, "HOME": str(tmp_path)}
+        )
+    with ours:
+        ours.sendall(b"{")
+    assert process.wait(60) == 0
 
 
 def test_programs_end_with_the_test_process(tmp_path: Path) -> None:
