@@ -1,5 +1,6 @@
 """A member of a plan's team works like an agent with a run of its own."""
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -67,22 +68,43 @@ async def test_a_member_has_its_own_options_and_what_the_run_has(team: World) ->
     assert picture.startswith("images/")
 
 
-async def test_talk_between_people_makes_no_plan(team: World) -> None:
-    team.address = replace(team.address, platform="slack")
-    team.model.turns = [planned("Look"), text("looked"), text("Done.")]
-    await team.run("look")
+async def overhear(world: World, words: str) -> str:
+    """Bob writes to alice in the thread, which the agent follows. Returns the run that will read it."""
     talk = IncomingMessage(
-        address=team.address,
+        address=world.address,
         dedupe_key=new_id(),
         message_ref="2",
-        person=replace(team.author, person_id="U2", name="bob"),
-        text="alice, are you coming to lunch?",
+        person=replace(world.author, person_id="U2", name="bob"),
+        text=words,
         sent_at=datetime.now(UTC),
         is_addressed=False,
     )
-    receipt = await team.inbox.accept_action(talk, lambda seen: decide_message(talk, seen, follow_mode="follow"))
-    team.model.turns = [calls(("no_reply", "{}"))]
-    run_id = require(receipt.run_id)
+    receipt = await world.inbox.accept_action(talk, lambda seen: decide_message(talk, seen, follow_mode="follow"))
+    return require(receipt.run_id)
+
+
+async def test_talk_between_people_makes_no_plan_and_ends_none(team: World) -> None:
+    team.address = replace(team.address, platform="slack")
+    team.model.turns = [planned("Look"), text("looked"), text("Done.")]
+    await team.run("look")
+    silence = calls(("no_reply", "{}"))
+    team.model.turns = [silence]
+    run_id = await overhear(team, "alice, are you coming to lunch?")
     await execute(run_id, team.deps)
     assert await team.left(run_id) == []
-    assert (await team.read_run(run_id)).status == "completed"
+
+    team.model.turns = [
+        planned("A", "B"),
+        calls(("wait", '{"text": "x"}')),
+        text("a"),
+        silence,
+        text("b"),
+        text("Did."),
+    ]
+    run_id = await overhear(team, "alice, somebody should do a and b")
+    running = asyncio.ensure_future(execute(run_id, team.deps))
+    await team.bench.until_started("x")
+    assert await overhear(team, "alice, lunch?") == run_id
+    team.bench.gate("x").set()
+    await running
+    assert await team.replies(run_id) == ["Did."]
