@@ -18,7 +18,7 @@ from core.domain.errors import BudgetExceeded, LeaseLost, RunError, StorageUnava
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import LeaseCheckedPlans
-from core.domain.sources import NO_SOURCES, join_sources
+from core.domain.sources import join_sources
 from core.domain.threads import Lease, Reply, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
@@ -51,6 +51,7 @@ from core.run.run_end import (
 from core.run.thread_sandbox import ThreadSandbox
 from core.stores import LoadedRun, RunEnd
 from core.tasks import Stopped, StopSwitch, cancel, shield, spawn
+from core.tools.tool import ToolSet
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
@@ -158,7 +159,7 @@ class _Execution:
             chat=self._inputs.chat,
             must_answer=lambda: self._inputs.must_answer,
         )
-        self._described = NO_SOURCES
+        self._toolboxes = list[ToolSet]()
         self._setup: tuple[AgentConfig, RunContext] | None = None
         self._replies_left = 0
 
@@ -278,17 +279,17 @@ class _Execution:
             take_steering=self._inputs.take_steering,
             reserve=self._inputs.begin_turn,
         )
-        self._described = join_sources([self._described, context.toolbox.sources()])
+        self._toolboxes.append(context.toolbox)
         return context
 
     async def _attach_pictures(self, reply: Reply) -> Reply:
         """Returns the reply with the pictures that the run has drawn since its newest reply."""
-        run_id, stores = self._lease.run_id, self._deps.stores
-        if all(call.name != DRAWING_TOOL for call in await stores.journal.tool_call_records(run_id)):
-            return reply  # a call is stored before it runs
+        if not any(DRAWING_TOOL in toolbox.tools for toolbox in self._toolboxes):
+            return reply
         await self._recorder.commit()
+        run_id, stores = self._lease.run_id, self._deps.stores
         calls = [call for call in await stores.journal.tool_call_records(run_id) if call.name == DRAWING_TOOL]
-        messages = await stores.conversations.messages(self._lease.thread_id)
+        messages = await stores.conversations.messages(self._lease.thread_id) if calls else ()
         own_ids = {message.message_id for message in messages_since_reply(messages, run_id)}
         return attach_drawn_pictures(reply, [call for call in calls if call.assistant_message_id in own_ids])
 
@@ -298,7 +299,8 @@ class _Execution:
             return reply
         await self._recorder.commit()
         history = await self._deps.stores.conversations.history(self._lease.thread_id)
-        sources = join_sources([self._described, *map(sources_of_message, history)])
+        described = [toolbox.sources() for toolbox in self._toolboxes]
+        sources = join_sources([*described, *map(sources_of_message, history)])
         if not sources.outside:
             return reply
         sent = [format_for_model(message, is_native=True) for message in history]

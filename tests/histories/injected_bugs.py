@@ -407,7 +407,7 @@ SEEDS: Mapping[str, int] = {
     "late-change": 93,
     "old-talk": 12,
     "late-talk-is-lost": 227,
-    "remembered-words": 13,
+    "remembered-words": 30,
     "words-in-memory": 436,
     "mention-of-another-bot": 96,
     "reply-to-another-bot": 37,
