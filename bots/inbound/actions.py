@@ -239,8 +239,7 @@ def decide_message(
         return decision
     if decision.ask_id and ask is not None and ask.kind == "approval":
         return Ignore(reason="answered long ago", notice=ANSWERED_LONG_AGO)
-    asking = snapshot.last_run if snapshot and snapshot.open_ask else None
-    if asking is not None and asking.created_at > message.sent_at:
+    if ask is not None and not was_shown_before(ask, message.address, message.sent_at):
         return Overhear(reason="late, and something is asked already")
     return replace(decision, ask_id=None, answer=None, is_steering=True, is_late=True)
 
@@ -291,7 +290,7 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     is_elsewhere = message.reply_ref not in ("", ask.message_ref)
     if ask.kind == "approval":
         return None if is_elsewhere else _decide_approval(message, ask, snapshot)
-    is_asked = _is_asked(message.person, snapshot)
+    is_asked = _is_asked(message.person, ask)
     has_turn = is_asked and not _are_talking(snapshot, ask)
     is_answer = has_turn or (message.is_addressed and (is_asked or not is_elsewhere))
     if not is_answer or message.text.rstrip().endswith(("?", "？")):
@@ -301,11 +300,9 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     return Accept(ask_id=ask.ask_id, answer=option)
 
 
-def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:
+def _is_asked(person: Person, ask: Ask) -> bool:
     """Whether the open question is addressed to this person, because they requested the run that asked it."""
-    asking, runs = snapshot.open_ask, (snapshot.active_run, snapshot.last_run)
-    asked = [one.requester for one in runs if one and asking and one.run_id == asking.run_id]
-    return bool(asked and asked[0] and asked[0].person_id == person.person_id)
+    return ask.requester is not None and ask.requester.person_id == person.person_id
 
 
 def _are_talking(snapshot: ThreadSnapshot, ask: Ask) -> bool:
@@ -385,7 +382,7 @@ def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decisio
     ask, active = (snapshot.open_ask, snapshot.active_run) if snapshot else (None, None)
     is_seen = ask and (not stop.sent_at or was_shown_before(ask, stop.address, stop.sent_at))
     is_answer = is_seen and not (active or stop.message_ref)
-    if snapshot and ask and is_answer and _is_asked(stop.person, snapshot):
+    if snapshot and ask and is_answer and _is_asked(stop.person, ask):
         is_meant = stop.is_addressed or not _are_talking(snapshot, ask)
         return Accept(ask_id=ask.ask_id) if is_meant else Ignore(reason="talk among people")
     if active is None or stop.message_ref not in ("", active.request_ref):

@@ -206,7 +206,8 @@ class Ask:
     """A question that the agent asks in a thread. If `options` is empty, any reply answers it.
 
     If `kind` is "approval", the run itself waits for the answer, and `subject` names the turn and the tools.
-    `message_ref` is the platform's id of the message with the question, or empty if it is unknown.
+    `message_ref` is the platform's id of the message with the question, or empty if it is unknown. `requester` is the
+    person whose run asks, if the ask was read for a decision about an action.
     `is_written_in_thread`: the answer is a message that people see in the thread.
     """
 
@@ -220,6 +221,7 @@ class Ask:
     kind: Literal["question", "approval"] = "question"
     subject: str = ""
     message_ref: str = ""
+    requester: Person | None = None
     is_written_in_thread: bool = False
 
     @property

@@ -157,6 +157,7 @@ def ask_from_row(row: Row) -> Ask:
         options=tuple(row["options"]),
         answered_by=_person(row["answered_by_id"], row["answered_by_name"]),
         message_ref="",
+        requester=None,
         is_written_in_thread=False,
     )
 

@@ -133,8 +133,16 @@ async def test_a_question_outlasts_runs_that_no_user_has_begun(
     assert require(await stores.asks.find_ask(ask_id)).state == state
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.thread.state == ("idle" if snapshot.open_ask is None else "waiting")
-    answered = (await stores.say("the second one")).answered_ask
+    asked_people: list[Person | None] = []
+
+    def decide(snapshot: ThreadSnapshot | None) -> Decision:
+        ask = require(snapshot).open_ask
+        asked_people.append(ask.requester if ask else None)
+        return Accept()
+
+    answered = (await stores.say("the second one", decide=decide)).answered_ask
     assert (answered and answered.ask_id) == (snapshot.open_ask and snapshot.open_ask.ask_id)
+    assert asked_people == [ALICE if answered else None]
 
 
 async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(stores: Stores) -> None:

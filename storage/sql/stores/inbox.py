@@ -77,6 +77,7 @@ _LATER_INPUTS = CompiledStatement(
     )
     .order_by(thread_inputs.c.position.desc())
 )
+_RUN = CompiledStatement(select(runs).where(runs.c.run_id == bindparam("run")))
 _MOVE_INPUT = CompiledStatement(
     update(thread_inputs).where(thread_inputs.c.input_id == bindparam("id")).values(position=bindparam("to"))
 )
@@ -98,7 +99,7 @@ def store_input(
     ask, asking = _asked(action, decision, snapshot), None
     if ask is not None:
         # the next run keeps the agent of the one that asked, and its request, so that the reaction there is updated
-        row = connection.execute(select(runs).where(runs.c.run_id == ask.run_id)).mappings().one_or_none()
+        row = _RUN.fetch_first(connection, {"run": ask.run_id})
         asking = run_from_row(row) if row else None
     if asking is not None and asking.attempt == 0:  # adds the files of the request that the question was about
         taken = select(thread_inputs).where(thread_inputs.c.taken_by == asking.run_id)
@@ -419,7 +420,9 @@ def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapsh
     snapshot = read_snapshot(connection, thread)
     ask = snapshot.open_ask
     if ask is not None:
-        ask = replace(ask, message_ref=read_question_ref(connection, ask))
+        row = _RUN.fetch_first(connection, {"run": ask.run_id})
+        requester = run_from_row(row).requester if row else None
+        ask = replace(ask, message_ref=read_question_ref(connection, ask), requester=requester)
     if thread.address.platform == "api":
         return snapshot
     return replace(

@@ -53,7 +53,7 @@ def snapshot(address: Address, *, asks: str = "", card_ref: str = "") -> ThreadS
         created_at=at(5),
     )
     kind = "approval" if asks == "approval" else "question"
-    ask = Ask(ask_id="a", run_id="r", text="Well?", kind=kind, message_ref=card_ref)
+    ask = Ask(ask_id="a", run_id="r", text="Well?", kind=kind, message_ref=card_ref, requester=ALICE)
     return ThreadSnapshot(
         thread=Thread(thread_id="t", address=address, state="idle", created_at=NOON, last_activity_at=NOON),
         active_run=None if asks == "question" else run,

@@ -45,7 +45,9 @@ def snapshot(*people: str, asked: str = "", mode: FollowMode | None = None, **ta
         thread=Thread(thread_id="t", address=HERE, state="idle", created_at=NOON, last_activity_at=NOON),
         active_run=None,
         last_run=run,
-        open_ask=Ask(ask_id="a", run_id="r", text="Which?", message_ref=shown) if asked else None,
+        open_ask=Ask(ask_id="a", run_id="r", text="Which?", message_ref=shown, requester=run.requester)
+        if asked
+        else None,
         talk=ThreadParticipants(participants=tuple(map(person, people)), **talk),
         follow_mode=mode,
     )

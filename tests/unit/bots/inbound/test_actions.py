@@ -133,7 +133,7 @@ def test_words_of_a_command_may_answer_a_question_and_are_no_request(action: Inc
         (RUNNING, True, "is read"),
         (ASKING, True, "is read"),
         (APPROVAL, True, "is ignored"),
-        (replace(ASKING, last_run=replace(ASKING.last_run, created_at=at(10))), True, "is overheard"),
+        (replace(ASKING, open_ask=replace(ASKING.open_ask, message_ref=ref(SLACK, 10))), True, "is overheard"),
     ],
 )
 def test_what_comes_late_answers_nothing_and_is_asked_about_once(
