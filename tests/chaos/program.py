@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.fork_server import PASSED_ON, ForkedProcess, start_program
 from tests.paths import REPOSITORY
+from tests.support.narrow import require
 
 
 class Program:
@@ -65,8 +66,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return require(self._process).pid
 
     @property
     def returncode(self) -> int | None:
@@ -82,17 +82,14 @@ class Program:
 
     def terminate(self) -> None:
         """Sends SIGTERM, as an operator does to stop the program."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        require(self._process).send_signal(signal.SIGTERM)
 
     def pause(self) -> None:
         """Sends SIGSTOP, which freezes the program as a sleeping machine does, until `resume`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        require(self._process).send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        require(self._process).send_signal(signal.SIGCONT)
 
     @property
     def is_stopped(self) -> bool:

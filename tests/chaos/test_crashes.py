@@ -108,7 +108,7 @@ NOT_PASSED = {
     "slack.tell": "a private notice that a long wait goes on: the next process tells it again",
     "storage.renew": "one transaction, as storage.choose_agent",
     "storage.choose_agent": "one transaction; the person says it again",
-    "storage.suspend": "tests/integration/core/test_approval.py ends a run before and after it",
+    "storage.suspend": "tests/integration/core/test_consent.py ends a run before and after it",
     "storage.change_plans": "one transaction; the call gets its result like the one at sandbox.execute",
     "storage.replace_sandbox": "one row; test_modal_lifecycle.py breaks off at the calls before and after it",
     "storage.remove_sandbox": "as storage.replace_sandbox",

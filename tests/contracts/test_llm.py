@@ -258,13 +258,9 @@ async def test_a_closed_client_leaves_no_session_of_any_provider_open():
             for _ in range(2):  # a client that was closed opens again
                 async with model("litellm", f"{server.url}/v1") as llm:
                     await deltas(llm, replace(ask("anything"), model=name))
-                assert open_sessions() == []
-
-
-def open_sessions() -> list[ClientSession]:
-    gc.collect()
-    made = [one for one in gc.get_objects() if isinstance(one, ClientSession)]
-    return [one for one in made if not one.closed]
+                gc.collect()
+                made = [one for one in gc.get_objects() if isinstance(one, ClientSession)]
+                assert [one for one in made if not one.closed] == []
 
 
 @both

@@ -20,8 +20,6 @@ SCRIPTS = {
     "echo hello": printing("hello\n"),
     "echo started; sleep 1000": hanging,
 }
-
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 

@@ -11,8 +11,6 @@ from core.ports import Sandbox
 from tests.support.sandboxes import ENDED, content, pieces, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
 NOT_SAVED = "\n[the folder and variables of the session are those from before this command]\n"
 
 

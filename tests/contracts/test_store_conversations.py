@@ -154,8 +154,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     assert [one.author for one in await stores.conversations.unread_talk(lease.thread_id, late)] == [BOB]
     assert (await stores.conversations.usage(thread_id=lease.thread_id)).input_tokens == 5
     there = require(await stores.conversations.find(other))
-    assert there.last_run is not None
-    assert there.last_run.requester == ALICE
+    assert require(there.last_run).requester == ALICE
     assert await stores.conversations.erase_person(ADDRESS, ALICE.person_id) == ErasedCounts(
         messages=0, names=0, usage=0
     )

@@ -233,7 +233,8 @@ async def test_the_nearest_vectors_are_found(knowledge: SqlKnowledge, vectors: S
     asked = [value + chance.gauss(0, 0.3) for value in rows[42]]
     hits = await vectors.nearest(asked, "m", [entry.entry_id], limit=3)
     assert hits[0].chunk.text == "chunk 42"
-    assert math.isclose(hits[0].score, _cosine(asked, rows[42]), rel_tol=1e-5)
+    product = sum(a * b for a, b in zip(asked, rows[42], strict=True))
+    assert math.isclose(hits[0].score, product / (math.hypot(*asked) * math.hypot(*rows[42])), rel_tol=1e-5)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert await vectors.nearest(asked, "another model", [entry.entry_id], limit=3) == ()
     assert await vectors.nearest(asked, "m", ["unknown"], limit=3) == ()
@@ -241,8 +242,3 @@ async def test_the_nearest_vectors_are_found(knowledge: SqlKnowledge, vectors: S
     assert await vectors.nearest(asked[:8], "m", [entry.entry_id], limit=3) == ()
     assert await vectors.has_vectors(entry.entry_id, "m")
     assert not await vectors.has_vectors(entry.entry_id, "another model")
-
-
-def _cosine(one: list[float], other: list[float]) -> float:
-    product = sum(a * b for a, b in zip(one, other, strict=True))
-    return product / (math.hypot(*one) * math.hypot(*other))

@@ -33,11 +33,6 @@ def upside(size: tuple[int, int] = (60, 40)) -> bytes:
     return picture("JPEG", size, exif=exif)
 
 
-def animated() -> bytes:
-    frames = [Image.new("RGB", (50, 50), color) for color in ("green", "blue")]
-    return saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
-
-
 def bomb(side: int = 40_000) -> bytes:
     """Returns a small PNG that unpacks to gigabytes."""
 

@@ -1,5 +1,6 @@
 """Bugs that are put into the program, to test that the histories find them."""
 
+import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,19 @@ from storage.sql.tables import thread_inputs
 
 Injection = tuple[object, str, object]
 """The module or class that gets the bug, the name of the function, and what replaces it."""
+
+
+def always(owner: object, name: str, result: object = None) -> Callable[[], Injection]:
+    """Returns a bug: the function does nothing, and has the same result each time."""
+
+    def answer(*_arguments: object, **_named: object) -> object:
+        return result
+
+    async def answer_later(*_arguments: object, **_named: object) -> object:
+        return result
+
+    is_async = inspect.iscoroutinefunction(getattr(owner, name))
+    return lambda: (owner, name, answer_later if is_async else answer)
 
 
 def _lost_fence_check() -> Injection:
@@ -82,22 +96,6 @@ def _blind_second_post() -> Injection:
     return Poster, "_looked_for", looked_for
 
 
-def _overtaking_answers() -> Injection:
-    async def wait_for_earlier_runs(*_arguments: object) -> None:
-        return
-
-    return run_delivery, "wait_for_earlier_runs", wait_for_earlier_runs
-
-
-def _dropped_answer() -> Injection:
-    """An answer is dropped if a message comes before the end of its run."""
-
-    def build_delivery_drafts(*_arguments: object) -> tuple[()]:
-        return ()
-
-    return execute, "build_delivery_drafts", build_delivery_drafts
-
-
 def _ignored_denial() -> Injection:
     """A call runs although it was denied."""
 
@@ -116,33 +114,6 @@ def _lost_results() -> Injection:
         whole(connection, lease, kept, *others)
 
     return run_journal, "_add_messages", add_messages
-
-
-def _old_edit_wins() -> Injection:
-    """An edit that comes late replaces a newer one."""
-
-    def store_newest_version(*_arguments: object) -> bool:
-        return True
-
-    return inbox, "store_newest_version", store_newest_version
-
-
-def _words_before_card() -> Injection:
-    """Words answer a question that was not shown when they were sent."""
-
-    def was_shown_before(*_arguments: object) -> bool:
-        return True
-
-    return actions, "was_shown_before", was_shown_before
-
-
-def _late_stop() -> Injection:
-    """A stop that comes late ends a run that was requested after it."""
-
-    def is_requested_after(*_arguments: object) -> bool:
-        return False
-
-    return actions, "is_requested_after", is_requested_after
 
 
 def _approval_beside_question() -> Injection:
@@ -189,51 +160,6 @@ def _endless_tries() -> Injection:
     return Poster, "record_refusal", record_refusal
 
 
-def _talk_is_taken() -> Injection:
-    """Whatever several people say to each other is for the agent."""
-
-    def is_alone(*_arguments: object) -> bool:
-        return True
-
-    return ThreadParticipants, "is_alone", is_alone
-
-
-def _lone_user_unheard() -> Injection:
-    """A user who is alone with the agent has to call it each time."""
-
-    def is_alone(*_arguments: object) -> bool:
-        return False
-
-    return ThreadParticipants, "is_alone", is_alone
-
-
-def _late_change() -> Injection:
-    """An edit or a deletion that comes before its message changes nothing."""
-
-    def read_newer_version(*_arguments: object) -> None:
-        return
-
-    return inbox, "read_newer_version", read_newer_version
-
-
-def _old_talk() -> Injection:
-    """What people said to each other is kept as it was first said."""
-
-    def amend_heard(*_arguments: object) -> None:
-        return
-
-    return inbox, "amend_overheard", amend_heard
-
-
-def _talk_is_lost() -> Injection:
-    """What people said to each other is not read with the next request."""
-
-    def read_unread_talk(*_arguments: object) -> tuple[()]:
-        return ()
-
-    return conversations, "read_unread_talk", read_unread_talk
-
-
 def _late_talk_is_lost() -> Injection:
     """What was said before a request that was read counts as read, whenever it comes."""
     whole = conversations.read_unread_talk
@@ -247,15 +173,6 @@ def _late_talk_is_lost() -> Injection:
     return conversations, "read_unread_talk", read_unread_talk
 
 
-def _remembered_words() -> Injection:
-    """`forget me` leaves what runs have read."""
-
-    def erase_messages(*_arguments: object, **_named: object) -> tuple[int, str]:
-        return 0, ""
-
-    return conversations, "erase_messages", erase_messages
-
-
 def _words_in_memory() -> Injection:
     """`forget me` leaves what a worker has read for a run of somebody else."""
     whole = run_journal._hold
@@ -266,24 +183,6 @@ def _words_in_memory() -> Injection:
     return run_journal, "_hold", hold
 
 
-def _mention_of_another_bot() -> Injection:
-    """What begins with a mention of another bot in Slack is for the agent."""
-
-    def begins_with_other_mention(*_arguments: object) -> bool:
-        return False
-
-    return slack_parse, "begins_with_other_mention", begins_with_other_mention
-
-
-def _reply_to_another_bot() -> Injection:
-    """A reply to another bot's message in Discord is for the agent."""
-
-    def reply_author_id(*_arguments: object) -> None:
-        return
-
-    return discord_parse, "reply_author_id", reply_author_id
-
-
 def _option_in_other_words() -> Injection:
     """An answer is stored as it was written, although it is an option."""
 
@@ -292,15 +191,6 @@ def _option_in_other_words() -> Injection:
         return Accept(**others)
 
     return actions, "Accept", accept
-
-
-def _unbounded_run() -> Injection:
-    """A run does not look at what it has spent."""
-
-    def reserve(*_arguments: object) -> Reservation:
-        return Reservation(Spending(), is_granted=True)
-
-    return run_journal, "reserve_call", reserve
 
 
 def _doubled_answer() -> Injection:
@@ -324,102 +214,56 @@ def _silent_limit() -> Injection:
     return loop, "_cut_off", cut_off
 
 
-def _dropped_file() -> Injection:
-    """A file that does not go with the answer is not posted."""
-
-    async def deliver_file(*_arguments: object) -> None:
-        return
-
-    return outbox, "_deliver_file", deliver_file
-
-
-def _no_delivery_sweep() -> Injection:
-    """Only a wake-up starts a delivery."""
-
-    async def sweep(*_arguments: object) -> None:
-        return
-
-    return run_delivery.RunDelivery, "_sweep", sweep
-
-
-def _withdrawn_text() -> Injection:
-    """An edit or a deletion does not reach a message that no run has read."""
-
-    def change_unread(*_arguments: object) -> tuple[bool, frozenset[str]]:
-        return True, frozenset()
-
-    return inbox, "change_unread", change_unread
-
-
-BUGS: Mapping[str, Callable[[], Injection]] = {
-    "lost-fence-check": _lost_fence_check,
-    "missed-outbox-row": _missed_outbox_row,
-    "double-claim": _double_claim,
-    "blind-second-post": _blind_second_post,
-    "overtaking-answers": _overtaking_answers,
-    "dropped-answer": _dropped_answer,
-    "ignored-denial": _ignored_denial,
-    "lost-results": _lost_results,
-    "old-edit-wins": _old_edit_wins,
-    "words-before-card": _words_before_card,
-    "late-stop": _late_stop,
-    "approval-beside-question": _approval_beside_question,
-    "unsigned-follow-ups": _unsigned_follow_ups,
-    "sign-of-an-old-question": _sign_of_an_old_question,
-    "endless-tries": _endless_tries,
-    "talk-is-taken": _talk_is_taken,
-    "lone-user-unheard": _lone_user_unheard,
-    "talk-is-lost": _talk_is_lost,
-    "late-change": _late_change,
-    "old-talk": _old_talk,
-    "late-talk-is-lost": _late_talk_is_lost,
-    "remembered-words": _remembered_words,
-    "words-in-memory": _words_in_memory,
-    "mention-of-another-bot": _mention_of_another_bot,
-    "reply-to-another-bot": _reply_to_another_bot,
-    "option-in-other-words": _option_in_other_words,
-    "unbounded-run": _unbounded_run,
-    "doubled-answer": _doubled_answer,
-    "silent-limit": _silent_limit,
-    "dropped-file": _dropped_file,
-    "withdrawn-text": _withdrawn_text,
-    "no-delivery-sweep": _no_delivery_sweep,
+_BUGS_AND_SEEDS: Mapping[str, tuple[Callable[[], Injection], int]] = {
+    "lost-fence-check": (_lost_fence_check, 115),
+    "missed-outbox-row": (_missed_outbox_row, 2),
+    "double-claim": (_double_claim, 95),
+    "blind-second-post": (_blind_second_post, 35),
+    # an answer is posted although an earlier one is not
+    "overtaking-answers": (always(run_delivery, "wait_for_earlier_runs"), 35),
+    # an answer is dropped if a message comes before the end of its run
+    "dropped-answer": (always(execute, "build_delivery_drafts", ()), 8),
+    "ignored-denial": (_ignored_denial, 17),
+    "lost-results": (_lost_results, 2),
+    "old-edit-wins": (always(inbox, "store_newest_version", True), 93),  # an edit that comes late replaces a newer one
+    # words answer a question that was not shown when they were sent
+    "words-before-card": (always(actions, "was_shown_before", True), 32),
+    # a stop that comes late ends a run that was requested after it
+    "late-stop": (always(actions, "is_requested_after", False), 108),
+    "approval-beside-question": (_approval_beside_question, 408),
+    "unsigned-follow-ups": (_unsigned_follow_ups, 0),
+    "sign-of-an-old-question": (_sign_of_an_old_question, 47),
+    "endless-tries": (_endless_tries, 26),
+    # whatever several people say to each other is for the agent
+    "talk-is-taken": (always(ThreadParticipants, "is_alone", True), 12),
+    # a user who is alone with the agent has to call it each time
+    "lone-user-unheard": (always(ThreadParticipants, "is_alone", False), 8),
+    # what people said to each other is not read with the next request
+    "talk-is-lost": (always(conversations, "read_unread_talk", ()), 20),
+    # an edit or a deletion that comes before its message changes nothing
+    "late-change": (always(inbox, "read_newer_version"), 93),
+    "old-talk": (always(inbox, "amend_overheard"), 12),  # what people said to each other is kept as it was first said
+    "late-talk-is-lost": (_late_talk_is_lost, 227),
+    # `forget me` leaves what runs have read
+    "remembered-words": (always(conversations, "erase_messages", (0, "")), 30),
+    "words-in-memory": (_words_in_memory, 436),
+    # what begins with a mention of another bot in Slack is for the agent
+    "mention-of-another-bot": (always(slack_parse, "begins_with_other_mention", False), 96),
+    # a reply to another bot's message in Discord is for the agent
+    "reply-to-another-bot": (always(discord_parse, "reply_author_id"), 37),
+    "option-in-other-words": (_option_in_other_words, 10),
+    # a run does not look at what it has spent
+    "unbounded-run": (always(run_journal, "reserve_call", Reservation(Spending(), is_granted=True)), 7),
+    "doubled-answer": (_doubled_answer, 20),
+    "silent-limit": (_silent_limit, 7),
+    "dropped-file": (always(outbox, "_deliver_file"), 4),  # a file that does not go with the answer is not posted
+    # an edit or a deletion does not reach a message that no run has read
+    "withdrawn-text": (always(inbox, "change_unread", (True, frozenset())), 7),
+    "no-delivery-sweep": (always(run_delivery.RunDelivery, "_sweep"), 8),  # only a wake-up starts a delivery
 }
-SEEDS: Mapping[str, int] = {
-    "lost-fence-check": 115,
-    "missed-outbox-row": 2,
-    "double-claim": 95,
-    "blind-second-post": 35,
-    "overtaking-answers": 35,
-    "dropped-answer": 8,
-    "ignored-denial": 17,
-    "lost-results": 2,
-    "old-edit-wins": 93,
-    "words-before-card": 32,
-    "late-stop": 108,
-    "approval-beside-question": 408,
-    "unsigned-follow-ups": 0,
-    "sign-of-an-old-question": 47,
-    "endless-tries": 26,
-    "talk-is-taken": 12,
-    "lone-user-unheard": 8,
-    "talk-is-lost": 20,
-    "late-change": 93,
-    "old-talk": 12,
-    "late-talk-is-lost": 227,
-    "remembered-words": 30,
-    "words-in-memory": 436,
-    "mention-of-another-bot": 96,
-    "reply-to-another-bot": 37,
-    "option-in-other-words": 10,
-    "unbounded-run": 7,
-    "doubled-answer": 20,
-    "silent-limit": 7,
-    "dropped-file": 4,
-    "withdrawn-text": 7,
-    "no-delivery-sweep": 8,
-}
-"""A seed that finds each bug. `scripts/histories --bugs` prints the lines to replace."""
+"""Each bug with a seed that finds it. `scripts/histories --bugs` prints the seeds to replace."""
+BUGS = {name: bug for name, (bug, _) in _BUGS_AND_SEEDS.items()}
+SEEDS = {name: seed for name, (_, seed) in _BUGS_AND_SEEDS.items()}
 
 
 @contextmanager

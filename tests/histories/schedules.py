@@ -1,6 +1,7 @@
 """Random histories of schedules. The processes that begin the runs die, freeze, and have wrong clocks meanwhile."""
 
 import asyncio
+import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
@@ -43,7 +44,7 @@ from storage.sql.stores import schedules as schedule_store
 from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.tables import schedules
 from tests.contracts.stores import COMPLETED, FAILED, asking
-from tests.histories.injected_bugs import Injection
+from tests.histories.injected_bugs import Injection, always
 from tests.histories.playing import Result, play_history
 from tests.histories.program import build_reception
 from tests.histories.servers import Chance, SimulatedDatabase, SqliteMemory
@@ -720,6 +721,9 @@ def _was_quiet(quiet: tuple[int, int] | None, zone: ZoneInfo) -> bool:
 # bugs
 
 
+_NUMBERS = itertools.count(1)
+
+
 def _no_compare_and_set() -> Injection:
     """Every process that saw the schedule due begins a firing."""
 
@@ -747,22 +751,14 @@ def _no_compare_and_set() -> Injection:
             due_at=due_at,
             missed=plan.missed,
             note=plan.note,
-            event_key=str(history_counter()),
+            event_key=str(next(_NUMBERS)),
         )
         row = {**schedule_store.to_row(firing, "schedule"), "schedule_id": schedule.schedule_id}
-        row["claimed_until"], row["due_at"] = claimed_until, due_at + timedelta(microseconds=history_counter())
+        row["claimed_until"], row["due_at"] = claimed_until, due_at + timedelta(microseconds=next(_NUMBERS))
         schedule_store.insert_or_skip(connection, schedule_store.firings, [row])
         return firing
 
     return SqlSchedules, "begin_firing", begin
-
-
-_COUNT = [0]
-
-
-def history_counter() -> int:
-    _COUNT[0] += 1
-    return _COUNT[0]
 
 
 def _blind_second_announcement() -> Injection:
@@ -781,7 +777,7 @@ def _new_key_each_time() -> Injection:
 
     async def begin_run(self: ScheduleRunner, firing: Firing, *arguments: Any, **named: Any) -> None:
         async def receive(action: UserAction) -> Outcome:
-            return await self.receive(replace(action, dedupe_key=f"{action.dedupe_key}:{history_counter()}"))
+            return await self.receive(replace(action, dedupe_key=f"{action.dedupe_key}:{next(_NUMBERS)}"))
 
         await whole(replace(self, receive=receive), firing, *arguments, **named)
 
@@ -798,24 +794,13 @@ def _burst() -> Injection:
     return Timing, "first_after", after
 
 
-def _silent_pause() -> Injection:
-    """The owner is not told of a pause."""
-
-    async def send_direct_message(*_arguments: Any) -> None:
-        return
-
-    return Platforms, "send_direct_message", send_direct_message
-
-
 BUGS: Mapping[str, Callable[[], Injection]] = {
     "no-compare-and-set": _no_compare_and_set,
     "blind-second-announcement": _blind_second_announcement,
     "new-key-each-time": _new_key_each_time,
     "burst": _burst,
-    "silent-pause": _silent_pause,
+    "silent-pause": always(Platforms, "send_direct_message"),  # the owner is not told of a pause
 }
-
-
 SEEDS: Mapping[str, int] = {
     "no-compare-and-set": 1,
     "blind-second-announcement": 1,

@@ -1,10 +1,11 @@
 """What is deployed is there: settings, files, commands and figures that the deployment and its documents name."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -15,7 +16,10 @@ from typer.core import TyperGroup
 from bots.__main__ import app
 from bots.observability.metrics import Metrics
 from bots.settings import VARIABLE_NAMES, load_settings
-from tests.paths import REPOSITORY
+from core.domain.threads import Usage
+from core.observability import Step
+from tests.paths import FIXTURES, REPOSITORY
+from tests.requirements_of_the_machine import lacking
 from tests.support.narrow import require_type
 
 DEPLOY = REPOSITORY / "deploy"
@@ -156,3 +160,53 @@ def test_every_figure_is_explained_and_every_name_in_the_explanation_is_a_figure
     for name in re.findall(r"threadhand_\w+", OPERATIONS):
         plain = re.sub(r"_(bucket|sum|count)$", "", name)
         assert name in ours or plain in ours, name
+
+
+RULES = REPOSITORY / "deploy" / "alerts.yaml"
+TRIED = FIXTURES / "alerts.yaml"
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def counted() -> dict[str, set[str]]:
+    """The labels of each series once everything has been counted that alerts ask for."""
+    metrics = Metrics()
+    for step in get_args(Step):
+        with metrics.time_step(step):
+            pass
+    metrics.observe_platform_call("slack", "chat.update", 429, 0.1)
+    metrics.count_usage("m", Usage())
+    text = metrics.render_text(None).decode()
+    samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    return {one.name: {*one.labels} - {"le"} for one in samples}
+
+
+def test_every_alert_fires_when_it_should_and_at_nothing_else(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        lacking("promtool", "there is no promtool (Debian: prometheus)")
+    shutil.copy(RULES, tmp_path / "alerts.yaml")
+    shutil.copy(TRIED, tmp_path / "tried.yaml")
+    done = subprocess.run([promtool, "test", "rules", "tried.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tried = re.findall(r"alertname: (\w+)", TRIED.read_text("utf-8"))
+    assert sorted(tried) == sorted(rules())
+
+
+def test_every_alert_asks_for_figures_and_labels_that_are_counted() -> None:
+    known = counted()
+    for name, rule in rules().items():
+        asked = re.findall(r"(threadhand_\w+)(?:{(\w+))?", rule["expr"])
+        assert asked, name
+        for figure, label in asked:
+            assert figure in known, figure
+            assert not label or label in known[figure], (figure, label)
+
+
+def test_an_operator_is_told_what_to_do_about_each_alert() -> None:
+    section = OPERATIONS.split("\n## Alarms\n")[1].split("\n## ")[0]
+    told = re.findall(r"^\| `(\w+)` \|[^|]+\|[^|]+\|$", section, re.MULTILINE)
+    assert told == list(rules())

@@ -70,8 +70,6 @@ async def test_leaky():
 async def test_innocent_after():
     pass
 """
-
-
 ADAPTERS = """
 import pytest
 

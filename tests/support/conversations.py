@@ -1,7 +1,10 @@
-"""Conversations to be shortened."""
+"""Messages as stores and platforms hand them over, and conversations to be shortened."""
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -9,6 +12,7 @@ from core.context.tokens import with_token_count
 from core.dialects.native import NativeDialect
 from core.domain.json import JsonObject
 from core.domain.messages import Message, MessageType, ToolCall
+from core.domain.threads import Person, ThreadInput
 
 _WORDS = ["the", "a", "plan", "file", "run", "of", "result", "check", "42", "/workspace/data.csv", "None\n"]
 _DIALECT = NativeDialect()
@@ -20,8 +24,18 @@ def words(count: int, *, seed: int = 1) -> str:
     return " ".join(chooser.choice(_WORDS) for _ in range(count))
 
 
-def message(kind: MessageType, content: JsonObject, *, run_id: str = "run", is_llm: bool = True) -> Message:
-    return with_token_count(Message(type=kind, content=content, is_llm_message=is_llm, thread_id="t", run_id=run_id))
+def message(kind: MessageType, content: JsonObject, *, is_llm: bool = True, **more: Any) -> Message:
+    place = {"thread_id": "t", "run_id": "run"}
+    return with_token_count(Message(type=kind, content=content, is_llm_message=is_llm, **{**place, **more}))
+
+
+def thread_input(text: str = "look", **changes: Any) -> ThreadInput:
+    """What alice wrote at noon, as the store hands it to a run."""
+    alice, noon = Person(person_id="U1", name="alice"), datetime(2026, 11, 28, 12, tzinfo=UTC)
+    usual = ThreadInput(
+        input_id="i", thread_id="t", kind="message", author=alice, text=text, files=(), message_ref="1.0", sent_at=noon
+    )
+    return replace(usual, **changes)
 
 
 def said(text: str) -> Message:

@@ -32,6 +32,7 @@ from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 from tests.databases import open_sqlite
+from tests.support.narrow import require
 
 
 @dataclass
@@ -117,9 +118,11 @@ class Stage:
         return str(answer["agent_run_id"])
 
     async def claimed(self, run_id: str) -> Lease:
-        lease = await SqlRunClaims(self.database).claim(run_id, "w1")
-        assert lease is not None
-        return lease
+        return require(await SqlRunClaims(self.database).claim(run_id, "w1"))
+
+    async def begun(self) -> Lease:
+        """A run of a new thread, which is under way."""
+        return await self.claimed(await self.send(await self.thread()))
 
     def event(self, lease: Lease, event: AgentEvent) -> RunEvent:
         n = self._n[lease.run_id] = self._n.get(lease.run_id, 0) + 1

@@ -20,7 +20,6 @@ from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.surface import FakeSurface, Posted
 from tests.integration.core.conftest import World
-from tests.integration.core.conftest import world as world
 from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60.0

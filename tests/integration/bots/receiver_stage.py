@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, update
 
 from bots.bootstrap.inbound import describe_run
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import CommandCalled
+from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands import forget
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
@@ -21,16 +22,18 @@ from bots.inbound.commands.forget import ForgetDeps
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from bots.inbound.receiver import ActionReceiver
-from core.domain.actions import IncomingMessage
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.budget import NO_BUDGET
 from core.domain.errors import SurfaceRefused
-from core.domain.schedules import DEFAULT_LIMITS
-from core.domain.threads import Address, IncomingFile, Person
+from core.domain.ids import new_id
+from core.domain.schedules import DEFAULT_LIMITS, Schedule, parse_when
+from core.domain.threads import Address, Ask, IncomingFile, Person, ThreadSnapshot
 from core.failpoints import Failpoint
 from core.ports import OutgoingFile, SandboxProvider
 from core.run.execute import execute
 from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.memory.run_queue import MemoryRunQueue
+from storage.sql.database import Database
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.run_transitions import SqlAsks
@@ -38,13 +41,14 @@ from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.talk import SqlFeedback, SqlFollowModes
 from storage.sql.stores.workspaces import SqlPairings
 from storage.sql.tables import deliveries
-from tests.integration.core.conftest import World
-from tests.integration.core.conftest import world as world
+from tests.integration.core.conftest import ALICE, World
+from tests.support.narrow import require
 
-ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")
 HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
 EVERYBODY = AccessPolicy(workspaces=("*",))
+ADMINS = AccessPolicy(workspaces=("*",), admins=(ALICE.person_id,))
+"""Everybody may write, and alice is an admin."""
 
 
 @dataclass
@@ -56,7 +60,13 @@ class ReceiverStage:
     woken: list[str] = field(default_factory=list[str])
 
     def with_policy(self, policy: AccessPolicy) -> "ReceiverStage":
+        """Replaces the rules of access, also for the commands of admins."""
         self.receiver = replace(self.receiver, policy=policy)
+        return self.with_commands(admin=replace(self.receiver.commands.admin, policy=policy))
+
+    def with_commands(self, **changes: Any) -> "ReceiverStage":
+        """Replaces dependencies of the commands."""
+        self.receiver = replace(self.receiver, commands=replace(self.receiver.commands, **changes))
         return self
 
     async def play(self, run_id: str | None) -> str:
@@ -64,6 +74,34 @@ class ReceiverStage:
         await execute(run_id, self.world.deps)
         await self.world.database.write(Failpoint("test.show"), show_questions)
         return run_id
+
+    async def run(self, words: str = "please", **more: Any) -> str:
+        """Somebody's message, and the whole run that it begins."""
+        return await self.play((await self.receiver.receive(message(words, **more))).run_id)
+
+    async def command(self, name: str, argument: str = "", **changes: Any) -> Outcome:
+        """A command of alice, each time another one."""
+        called = command(name, new_id(), argument=argument)
+        return await self.receiver.receive(replace(called, **changes))
+
+    async def told(self, name: str, argument: str = "", **changes: Any) -> str:
+        """What the command is answered with."""
+        return (await self.command(name, argument, **changes)).notice
+
+    async def click(self, ask_id: str, value: str, person: Person = ALICE, address: Address = HERE) -> Outcome:
+        """An answer to a question by its button."""
+        key = f"click {person.name} {value}"
+        answer = AskAnswered(
+            address=address, dedupe_key=key, ask_id=ask_id, text=value, person=person, sent_at=datetime.now(UTC)
+        )
+        return await self.receiver.receive(answer)
+
+    async def snapshot(self) -> ThreadSnapshot:
+        return require(await self.world.deps.stores.conversations.find(HERE))
+
+    async def open_ask(self) -> Ask:
+        """The question that waits for an answer."""
+        return require((await self.snapshot()).open_ask)
 
 
 def show_questions(connection: Connection) -> None:
@@ -121,6 +159,7 @@ def command_deps(
 @pytest.fixture
 async def stage(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ReceiverStage]:
     monkeypatch.setattr(forget, "CLOSE_POLLS_MAX", 2)  # no run is shown here
+    world.address = HERE
     sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     woken: list[str] = []
     receiver = ActionReceiver(
@@ -167,6 +206,16 @@ def command(name: str, key: str = "c1", *, argument: str = "") -> CommandCalled:
 
 
 async def runs_of(stage: ReceiverStage, address: Address = HERE) -> list:
-    snapshot = await stage.world.deps.stores.conversations.find(address)
-    assert snapshot is not None
+    snapshot = require(await stage.world.deps.stores.conversations.find(address))
     return list(await stage.world.deps.stores.conversations.runs(snapshot.thread.thread_id))
+
+
+async def save_schedule(database: Database, schedule_id: str, address: Address = HERE) -> str:
+    """A task of alice that is due in two hours."""
+    now = datetime.now(UTC)
+    timing = parse_when("PT2H", now=now, time_zone="UTC")
+    schedule = Schedule(
+        schedule_id=schedule_id, address=address, owner=ALICE, task="Say it", timing=timing, armed_at=now
+    )
+    assert await SqlSchedules(database).save(schedule, DEFAULT_LIMITS, by=ALICE, change="created")
+    return schedule_id

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,11 +12,11 @@ from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunSta
 from bots.delivery.next_step import LONG_QUEUE, ChatState
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.delivery.run_delivery import LONG_POST_QUEUE
-from core.domain.actions import IncomingMessage
 from core.domain.approval import APPROVE_ONCE
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Accept, Address, Attention, Receipt
 from core.failpoints import Failpoint
+from core.ports import Precondition, Reaction
 from core.run.execute import execute
 from core.tools.replies import no_reply
 from core.tools.tool import ToolSet
@@ -26,8 +25,8 @@ from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import ELSEWHERE, Failure, FakeSurface, Posted
 from tests.integration.bots.delivery_stage import PATIENCE_SECONDS, Stage
 from tests.integration.bots.delivery_stage import stage as stage
-from tests.integration.core.conftest import world as world
-from tests.support.narrow import require_type
+from tests.integration.bots.receiver_stage import message
+from tests.support.narrow import require, require_type
 from tests.support.waiting import until
 
 
@@ -85,17 +84,8 @@ def is_card(posted: Posted) -> bool:
 
 
 async def said(stage: Stage, ref: str, attention: Attention) -> Receipt:
-    message = IncomingMessage(
-        dedupe_key=ref,
-        address=stage.world.address,
-        person=stage.world.author,
-        text="and the rows?",
-        message_ref=ref,
-        sent_at=datetime.now(UTC),
-        is_addressed=True,
-    )
     decision = Accept(is_steering=True, attention=attention)
-    return await stage.world.inbox.accept_action(message, lambda _: decision)
+    return await stage.world.inbox.accept_action(message("and the rows?", key=ref), lambda _: decision)
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
@@ -334,19 +324,46 @@ async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage)
     assert len(stage.of(AskPrompt)) == 1
 
 
-def limited(seconds: float) -> Failure:
-    return Failure("post", SurfaceRateLimited("slow down", retry_after_seconds=seconds))
-
-
 async def test_an_answer_that_waits_long_is_announced_to_its_requester_alone(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.1)
     await stage.use_status_after(60)
     stage.world.model.turns = [text("Done.")]
-    stage.surface.failures = [limited(0.5)]
+    stage.surface.failures = [Failure("post", SurfaceRateLimited("slow down", retry_after_seconds=0.5))]
     run_id = await stage.run()
     run = await stage.world.read_run(run_id)
-    assert run.requester is not None
-    assert stage.surface.told == [(stage.world.address, run.requester.person_id, LONG_POST_QUEUE)]
+    assert stage.surface.told == [(stage.world.address, require(run.requester).person_id, LONG_POST_QUEUE)]
     assert len(stage.of(AnswerPart)) == 1
+
+
+class Slow(FakeSurface):
+    """Its reactions wait for the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reacting = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def react(
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
+    ) -> None:
+        self.reacting.set()
+        await self.gate.wait()
+        await super().react(address, message_ref, reaction, precondition=precondition)
+
+
+async def test_a_reaction_on_its_way_is_not_the_last_one(stage: Stage) -> None:
+    stage.surface = surface = Slow()
+    await stage.delivery.close()
+    stage.delivery = stage.new_delivery("worker-1")
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
+    run_id, running = await stage.begin()
+    await until(surface.reacting.is_set)
+    await stage.world.deps.stores.claims.remove_worker("worker-1")
+    assert await SqlDeliveries(stage.world.database).claim(run_id, "worker-2")
+    stage.world.bench.gate("x").set()
+    await running
+    surface.gate.set()
+    await until(lambda: stage.delivery.active_runs() == 0)
+    assert surface.reactions[-1] == ("1", "done")

@@ -99,6 +99,7 @@ async def test_missing_scopes_are_counted_and_named(services: Services) -> None:
     services.slack.configure(replace(services.slack.settings, scopes=scopes))
     (line,) = await services.found("slack")
     assert line.startswith("note  slack     threadhand in simulated has 18 of 19 scopes; missing: usergr")
+    assert "usergroups:read, which is optional. Paste the output of" in line
 
 
 async def test_each_slack_token_is_tried(services: Services) -> None:
@@ -310,14 +311,6 @@ async def test_findings_are_printed_as_json(services: Services, capsys: pytest.C
     (failed,) = (one for one in told["findings"] if one["state"] == "fail")
     assert failed["subject"] == "model"
     assert failed["remedy"].startswith("Set THREADHAND_MODEL")
-
-
-async def test_an_optional_scope_may_be_missing(services: Services) -> None:
-    scopes = tuple(one for one in services.slack.settings.scopes if one not in OPTIONAL_SCOPES)
-    services.slack.configure(replace(services.slack.settings, scopes=scopes))
-    (line,) = await services.found("slack")
-    assert line.startswith("note  slack     threadhand in simulated has 18 of 19 scopes; missing: usergr")
-    assert "usergroups:read, which is optional. Paste the output of" in line
 
 
 async def test_a_model_that_takes_no_tools_is_asked_without_them_as_in_runs(services: Services) -> None:

@@ -9,8 +9,6 @@ import pytest
 from bots.delivery.content import AnswerPart
 from bots.delivery.poster import Poster
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
-from bots.discord.app import DiscordApp
-from bots.slack.app import SlackApp
 from core.domain.errors import LeaseLost
 from core.domain.threads import Address
 from core.ports import OutgoingFile
@@ -20,10 +18,10 @@ from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.slack import SlackSimulator
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.integration.bots.delivery_stage import stage as stage
-from tests.integration.bots.discord.conftest import Program
-from tests.integration.bots.slack.socket_mode_app import channel_of
+from tests.integration.bots.discord.conftest import Program, bot
+from tests.integration.bots.slack.socket_mode_app import channel_of, started, thread_in
 from tests.integration.core.conftest import World
-from tests.integration.core.conftest import world as world
+from tests.support.closing import close_after
 
 LoseRun = Callable[[], Awaitable[None]]
 
@@ -44,26 +42,16 @@ class BusyBudget(MemoryRateBudget):
 @asynccontextmanager
 async def slack(budget: BusyBudget) -> AsyncIterator[tuple[object, Address, Callable[[], int]]]:
     async with SlackSimulator() as simulator:
-        app = SlackApp(bot_token=simulator.settings.bot_token, api_url=simulator.api_url, limiter=RateLimiter(budget))
-        await app.start()
         ts = await simulator.say("alice", channel_of(simulator), "a thread")
-        address = Address(
-            platform="slack", workspace_id=simulator.workspace.team_id, channel_id=channel_of(simulator), thread_key=ts
-        )
-        before = len(simulator.calls)
-        try:
-            yield app.surface, address, lambda: len(simulator.calls) - before
-        finally:
-            await app.close()
+        async with started(simulator, limiter=RateLimiter(budget)) as app:
+            before = len(simulator.calls)
+            yield app.surface, thread_in(simulator, ts), lambda: len(simulator.calls) - before
 
 
 @asynccontextmanager
 async def discord(budget: BusyBudget) -> AsyncIterator[tuple[object, Address, Callable[[], int]]]:
     async with DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0)) as simulator:
-        program = Program()
-        app = DiscordApp(
-            token=simulator.world.token, receive=program.receive, cursors=program, api_url=simulator.api_url
-        )
+        app = bot(simulator, Program())
         app.client.rest.call_limiter.limiter = RateLimiter(budget)
         await app.sign_in()
         channel = next(one for one in simulator.view().channels if not one.is_direct)
@@ -75,10 +63,8 @@ async def discord(budget: BusyBudget) -> AsyncIterator[tuple[object, Address, Ca
             thread_key=message_id,
         )
         before = len(simulator.calls)
-        try:
+        async with close_after(app):
             yield app.surface, address, lambda: sum(call.method != "GET" for call in simulator.calls[before:])
-        finally:
-            await app.close()
 
 
 PLATFORMS = {"slack": slack, "discord": discord}

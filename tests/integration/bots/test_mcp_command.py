@@ -18,7 +18,6 @@ from aiohttp import web
 
 from bots.bootstrap.mcp import McpSessions
 from bots.bootstrap.program import run_program
-from bots.settings import load_settings
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import Address
 from core.mcp.settings import McpServerConfig
@@ -27,12 +26,13 @@ from storage.sql.database import open_database
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.conftest import World
-from tests.integration.core.conftest import world as world
 from tests.paths import REPOSITORY
 from tests.support.closing import close_after
 from tests.support.mcp_servers import Guest, MakeGuest
 from tests.support.mcp_servers import guest_of as guest_of
+from tests.support.narrow import require_type
 from tests.support.sandboxes import local_jails, reachable_folder
+from tests.support.settings import settings as settings_of
 from tests.support.waiting import until
 from tests.support.web import serve_http
 
@@ -181,28 +181,19 @@ class Destroyed(MemorySandboxes):
 
 @pytest.fixture
 def sessions(world: World, tmp_path: Path) -> McpSessions:
-    folder = tmp_path / "mcp"
-    folder.mkdir()
+    (folder := tmp_path / "mcp").mkdir()
     return McpSessions(folder=folder, conversations=SqlConversations(world.database), sandboxes=Destroyed())
-
-
-def place(name: str) -> Address:
-    return Address(platform="api", workspace_id="", channel_id="mcp", thread_key=name)
 
 
 async def left(sessions: McpSessions, name: str) -> str:
     """The thread of a session that was killed."""
     (sessions.folder / name).touch()
-    return (await sessions.conversations.create(place(name))).thread_id
+    address = Address(platform="api", workspace_id="", channel_id="mcp", thread_key=name)
+    return (await sessions.conversations.create(address)).thread_id
 
 
 async def is_there(sessions: McpSessions, thread_id: str) -> bool:
     return await sessions.conversations.snapshot(thread_id) is not None
-
-
-def destroyed(sessions: McpSessions) -> list[str]:
-    assert isinstance(sessions.sandboxes, Destroyed)
-    return sessions.sandboxes.gone
 
 
 @contextmanager
@@ -225,19 +216,18 @@ async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(ses
             await sessions.delete_dead_sessions()
         for one in (foreign, longer, own, thread_id):
             assert await is_there(sessions, one)
-    assert destroyed(sessions) == [own]
+    assert require_type(sessions.sandboxes, Destroyed).gone == [own]
 
 
 async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path) -> None:
-    variables = {"DATA_DIR": str(tmp_path), "SANDBOX": "none", "HTTP_PORT": "0"}
-    variables |= {"MODEL": "m", "LLM_BASE_URL": "http://127.0.0.1:1/v1"}
-    settings = load_settings({f"THREADHAND_{name}": text for name, text in variables.items()}, None)
-    async with close_after(await open_database(settings.storage_url)) as database:
+    variables = {"SANDBOX": "none", "HTTP_PORT": "0", "MODEL": "m", "LLM_BASE_URL": "http://127.0.0.1:1/v1"}
+    chosen = settings_of(DATA_DIR=str(tmp_path), **variables)
+    async with close_after(await open_database(chosen.storage_url)) as database:
         conversations = SqlConversations(database)
         folder = tmp_path / "mcp"
         folder.mkdir()
         thread_id = await left(McpSessions(folder=folder, conversations=conversations, sandboxes=None), new_worker_id())
-        async with run_program(settings), asyncio.timeout(30):
+        async with run_program(chosen), asyncio.timeout(30):
             while await conversations.snapshot(thread_id) is not None or any(folder.iterdir()):
                 await asyncio.sleep(0.02)
 
@@ -275,12 +265,12 @@ async def test_what_cannot_be_deleted_now_is_deleted_later(
 ) -> None:
     name = new_worker_id()
     thread_id = await left(sessions, name)
-    assert isinstance(sessions.sandboxes, Destroyed)
-    sessions.sandboxes.is_away = True
+    sandboxes = require_type(sessions.sandboxes, Destroyed)
+    sandboxes.is_away = True
     await sessions.delete_dead_sessions()
     assert await is_there(sessions, thread_id)
     assert "was not deleted: away" in caplog.text
-    sessions.sandboxes.is_away = False
+    sandboxes.is_away = False
     await sessions.delete_dead_sessions()
     assert not await is_there(sessions, thread_id)
 

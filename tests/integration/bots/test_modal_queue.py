@@ -5,21 +5,37 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import modal
 import pytest
 from grpclib import Status
 
-from bots.bootstrap.background_jobs import requeue_orphaned_runs
+from bots import modal_worker
+from bots.bootstrap.background_jobs import repeat_job, requeue_orphaned_runs
 from bots.bootstrap.program import run_program, serve, serve_worker
+from bots.bootstrap.sandboxes import build_modal_plan
+from bots.demo.scripted_model import serve_scenario
 from bots.modal_worker import SingleRunQueue
-from bots.settings import load_settings
+from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
+from core.run.worker import HEARTBEAT_SECONDS
 from core.tasks import cancel, spawn
 from sandbox.modal.account import ModalAccount
+from sandbox.modal.config import HOME_TAG
+from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.run_queue import ModalRunQueue, open_modal_run_queue
+from simulator.model.scenario import load_scenario
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.sandboxes import SqlSandboxRecords
+from tests.contracts.stores import ADDRESS, stores_over
+from tests.databases import opened
+from tests.databases import postgresql_url as postgresql_url
 from tests.integration.simulator.modal.deployment import published
 from tests.support.modal_stage import Stage, modal_stage
+from tests.support.narrow import require
+from tests.support.settings import settings
 from tests.support.waiting import until
 
 APP = "threadhand"
@@ -137,15 +153,13 @@ REDIS = {"REDIS_URL": "redis://127.0.0.1:1"}
     "variables", [REDIS, {**REDIS, "DATABASE_URL": "sqlite:///x.db"}, {**REDIS, **POSTGRESQL, "SANDBOX": "local"}]
 )
 async def test_functions_that_could_not_work_on_the_runs_are_refused(variables: dict[str, str]) -> None:
-    named = {"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **variables}
-    chosen = load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
+    chosen = settings(**{"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **variables})
     with pytest.raises(ConfigurationError, match="THREADHAND_MODAL_WORKER_APP"):
         await serve(chosen, with_worker=False)
 
 
 async def test_a_worker_beside_the_functions_is_refused() -> None:
-    named = {"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **REDIS, **POSTGRESQL}
-    chosen = load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
+    chosen = settings(MODAL_WORKER_APP=APP, SANDBOX="modal", **REDIS, **POSTGRESQL)
     for start in (serve(chosen, with_worker=True), serve_worker(chosen)):
         with pytest.raises(ConfigurationError, match="--no-worker"):
             await start
@@ -163,3 +177,98 @@ async def test_an_app_that_is_deployed_anew_is_found_anew() -> None:
         await queue.put("a")
         await until(lambda: called(stage) == ["a"])
         assert stage.modal.calls.count("FunctionGet") == 2
+
+
+STORY = """
+conversations:
+  - name: keep
+    when: {user: {contains: "hello"}}
+    steps:
+      - calls: [{name: create_file, arguments: {file_path: kept.txt, file_contents: "by a function"}}]
+      - text: "It is kept."
+"""
+
+
+def worker_settings(url: str, folder: object, **more: str) -> Settings:
+    return load_settings(
+        {
+            **{f"THREADHAND_{name.upper()}": text for name, text in more.items()},
+            "THREADHAND_DATABASE_URL": url,
+            "THREADHAND_SANDBOX": "modal",
+            "THREADHAND_MODAL_APP": "threadhand-test",
+            "THREADHAND_DATA_DIR": str(folder),
+        },
+        None,
+    )
+
+
+def test_a_database_that_nobody_else_reaches_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(modal_worker, "load_process_settings", lambda: worker_settings("", tmp_path))
+    with pytest.raises(ConfigurationError, match="PostgreSQL"):
+        modal_worker._load_settings()
+
+
+async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
+    postgresql_url: str, tmp_path: object
+) -> None:
+    chosen = worker_settings(postgresql_url, tmp_path)
+    async with opened(postgresql_url) as database, modal_stage() as stage:
+        conversations = SqlConversations(database)
+        idle = (await conversations.create(ADDRESS)).thread_id
+        records = SqlSandboxRecords(database)
+        worker = ModalSandboxProvider(build_modal_plan(chosen), records)
+        stage.workers.append(worker)
+        await worker.open(idle, fence=1)
+        stray = stage.modal.world.living()[0]
+        await records.remove("modal", idle)
+        stray.definition.name = "stray"
+        stray.created_at -= 7200
+        stray.tags["threadhand-born"] = "0"
+        assert stray.tags[HOME_TAG]
+        other = ModalSandboxProvider(build_modal_plan(chosen), records)
+        stage.workers.append(other)
+        await other.open(idle, fence=2)
+        assert len(stage.living) == 2
+        await modal_worker.sweep_sandboxes(chosen)
+        assert stage.living == [f"thread.{idle}"]
+        assert stray.is_ending
+        assert stray.exit_image_id
+        assert stage.exit_snapshots == []
+
+
+async def test_a_function_executes_one_run_to_its_end(postgresql_url: str, tmp_path: object) -> None:
+    async with (
+        opened(postgresql_url) as database,
+        modal_stage() as stage,
+        serve_scenario(load_scenario(STORY)) as model,
+    ):
+        receipt = await stores_over(database).say("hello")
+        assert receipt.run_id is not None
+        chosen = worker_settings(
+            postgresql_url, tmp_path, model="openai/scripted", llm_base_url=model.base_url, llm_api_key="scripted"
+        )
+        await modal_worker.execute_run(receipt.run_id, chosen)
+        conversations = SqlConversations(database)
+        assert require(await conversations.run(receipt.run_id)).status == "completed"
+        asked = len(model.requests)
+        await modal_worker.execute_run(receipt.run_id, chosen)
+        assert len(model.requests) == asked
+        assert stage.living == [f"thread.{receipt.thread_id}"]  # saved, and left to the janitor
+        record = require(await SqlSandboxRecords(database).find("modal", receipt.thread_id))
+        assert record.snapshot_ref in stage.snapshots
+
+
+async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(postgresql_url: str, tmp_path: object) -> None:
+    async with opened(postgresql_url) as database, modal_stage():
+        receipt = await stores_over(database).say("hello")
+        assert receipt.run_id is not None
+        claims = SqlRunClaims(database)
+        await claims.heartbeat("other")
+        lease = require(await claims.claim(receipt.run_id, "other"))
+        beating = spawn(
+            repeat_job("beat", HEARTBEAT_SECONDS, partial(claims.heartbeat, "other")), name="the other worker's heart"
+        )
+        async with asyncio.timeout(30):
+            await modal_worker.execute_run(receipt.run_id, worker_settings(postgresql_url, tmp_path))
+        assert await claims.held_leases("other") == (lease,)
+        await cancel(beating)

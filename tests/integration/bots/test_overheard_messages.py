@@ -1,15 +1,13 @@
 """What people said in a thread before the agent was called reaches the model, marked as overheard."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bots.discord.app import DiscordApp
-from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
 from core.domain.errors import SurfaceRateLimited
 from core.domain.threads import Address, ChatMessage, ChatPage
@@ -17,40 +15,18 @@ from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from simulator.slack.world import Channel, Message
+from tests.integration.bots.discord.conftest import Program, bot
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running, thread_in
 from tests.support.closing import close_after
-
-
-class NoCursors:
-    async def advance_cursors(self, platform: str, cursors: Mapping[str, str]) -> None:
-        return None
-
-    async def cursors(self, platform: str) -> dict[str, str]:
-        return {}
-
+from tests.support.narrow import require
 
 DEFAULTS = SlackSettings()
 
 
-async def ignored(inbound: UserAction) -> Outcome:
-    return Outcome(is_ignored=True)
-
-
 @asynccontextmanager
 async def slack_scene(settings: SlackSettings = DEFAULTS) -> AsyncIterator[tuple[SlackSimulator, SlackApp, str]]:
-    async with (
-        SlackSimulator(settings=settings) as slack,
-        close_after(
-            SlackApp(
-                bot_token=slack.settings.bot_token,
-                app_token=slack.settings.app_token,
-                api_url=slack.api_url,
-                receive=ignored,
-            )
-        ) as app,
-    ):
-        await app.start()
-        channel = next(one for one in slack.view().channels if not one.is_direct)
-        yield slack, app, channel.channel_id
+    async with SlackSimulator(settings=settings) as slack, running(slack, RecordingReceiver()) as app:
+        yield slack, app, channel_of(slack)
 
 
 async def heard_in(app: SlackApp, address: Address, **more: object) -> list[ChatMessage]:
@@ -64,7 +40,7 @@ async def test_slack_tells_what_others_said_in_the_thread() -> None:
     async with slack_scene() as (slack, app, channel):
         root = await slack.say("alice", channel, "the build is red")
         await slack.say("bob", channel, "since @alice merged", thread_id=root)
-        address = Address(platform="slack", workspace_id=app.identity.team_id, channel_id=channel, thread_key=root)
+        address = thread_in(slack, root)
         client = await vars(app.surface)["_client_for"](address)
         await client.write("chat.postMessage", {"channel": channel, "thread_ts": root, "text": "mine"})
         heard = await heard_in(app, address)
@@ -79,7 +55,7 @@ async def test_slack_tells_what_others_said_in_the_thread() -> None:
         assert [one.text for one in await heard_in(app, address, after=heard[0].sent_at)] == ["since @alice merged"]
 
 
-async def slack_thread(slack: SlackSimulator, app: SlackApp, channel: str, count: int) -> Address:
+async def slack_thread(slack: SlackSimulator, channel: str, count: int) -> Address:
     """Returns a thread with this many replies, of which the app gets no events."""
     world = slack.workspace
     root = await slack.say("alice", channel, "the beginning")
@@ -93,16 +69,15 @@ async def slack_thread(slack: SlackSimulator, app: SlackApp, channel: str, count
                 thread_ts=root,
             )
         )
-    return Address(platform="slack", workspace_id=app.identity.team_id, channel_id=channel, thread_key=root)
+    return thread_in(slack, root)
 
 
 async def test_of_a_long_slack_thread_the_first_and_the_newest_messages_are_read() -> None:
     async with slack_scene() as (slack, app, channel):
-        address = await slack_thread(slack, app, channel, 1200)
+        address = await slack_thread(slack, channel, 1200)
         before = datetime.now(UTC) + timedelta(minutes=30)
         page = await app.thread_history.read(address, before=before, limit=50)
-        assert page.root is not None
-        assert page.root.text == "the beginning"
+        assert require(page.root).text == "the beginning"
         assert [one.text for one in page.messages] == [f"reply {n}" for n in range(1150, 1200)]
         assert (page.omitted, page.is_partial) == (1150, False)
         oldest = app.thread_history.parse_sent_at(page.messages[0].message_ref)
@@ -113,7 +88,7 @@ async def test_of_a_long_slack_thread_the_first_and_the_newest_messages_are_read
 
 async def test_an_app_with_one_history_call_a_minute_uses_what_it_got() -> None:
     async with slack_scene(SlackSettings(is_history_scarce=True)) as (slack, app, channel):
-        address = await slack_thread(slack, app, channel, 60)
+        address = await slack_thread(slack, channel, 60)
         before = datetime.now(UTC) + timedelta(minutes=30)
         page = await app.thread_history.read(address, before=before, limit=50)
         assert [one.text for one in page.messages][:2] == ["the beginning", "reply 0"]
@@ -124,7 +99,7 @@ async def test_an_app_with_one_history_call_a_minute_uses_what_it_got() -> None:
 
 async def test_links_lead_only_to_what_the_person_may_read() -> None:
     async with slack_scene() as (slack, app, channel):
-        here = await slack_thread(slack, app, channel, 1)
+        here = await slack_thread(slack, channel, 1)
         world = slack.workspace
         secret = Channel(channel_id="G0SECRET", name="secret", kind="group", members=dict.fromkeys(world.members))
         world.channels["G0SECRET"] = world.channel_names["secret"] = secret
@@ -144,14 +119,13 @@ async def test_links_lead_only_to_what_the_person_may_read() -> None:
         }
         inside = replace(here, channel_id="G0SECRET", thread_key=said)
         (one,) = (await read(inside, hidden, person_id=alice)).values()
-        assert one is not None
-        assert one.text == "the password"
+        assert require(one).text == "the password"
 
 
 async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() -> None:
     async with slack_scene() as (slack, app, channel):
         root = await slack.say("alice", channel, "@threadhand hello")
-        address = Address(platform="slack", workspace_id="T", channel_id=channel, thread_key=root)
+        address = thread_in(slack, root)
         before = datetime.fromtimestamp(float(root), UTC)
         calls = len(slack.calls)
         assert await app.thread_history.read(address, before=before, limit=20) == ChatPage()
@@ -159,12 +133,7 @@ async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() 
 
 
 async def test_a_long_discord_thread_says_what_is_left_out() -> None:
-    async with (
-        DiscordSimulator() as discord,
-        close_after(
-            DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
-        ) as app,
-    ):
+    async with DiscordSimulator() as discord, close_after(bot(discord, Program())) as app:
         await app.start()
         channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
         root = await discord.say("alice", channel, "the beginning")
@@ -175,8 +144,7 @@ async def test_a_long_discord_thread_says_what_is_left_out() -> None:
         address = Address(platform="discord", workspace_id="3001", channel_id=channel, thread_key=root)
         before = datetime.now(UTC) + timedelta(seconds=2)
         page = await app.thread_history.read(address, before=before, limit=50)
-        assert page.root is not None
-        assert page.root.text == "the beginning"
+        assert require(page.root).text == "the beginning"
         assert [one.text for one in page.messages] == [f"reply {n}" for n in range(70, 120)]
         assert page.omitted == 71
         oldest = app.thread_history.parse_sent_at(page.messages[0].message_ref)

@@ -59,6 +59,7 @@ from storage.sql.stores.usage import SqlLedger
 from storage.sql.tables import deliveries
 from tests.databases import open_sqlite
 from tests.fakes.streamed_model import StreamedModel
+from tests.support.narrow import require, require_type
 
 
 class EchoParams(BaseModel):
@@ -199,21 +200,15 @@ class World:
         return [one.event for one in await self.deps.stores.conversations.events(run_id)]
 
     async def read_run(self, run_id: str) -> Run:
-        run = await self.deps.stores.conversations.run(run_id)
-        assert run is not None
-        return run
+        return require(await self.deps.stores.conversations.run(run_id))
 
     async def read_end(self, run_id: str) -> RunFinished:
         """The last event of a run that has finished."""
-        last = (await self.events(run_id))[-1]
-        assert isinstance(last, RunFinished)
-        return last
+        return require_type((await self.events(run_id))[-1], RunFinished)
 
     async def read_reply(self, run_id: str) -> Reply:
         """The reply that ended the run."""
-        reply = (await self.read_end(run_id)).reply
-        assert reply is not None
-        return reply
+        return require((await self.read_end(run_id)).reply)
 
     async def messages(self, run_id: str) -> list[Message]:
         run = await self.read_run(run_id)
@@ -244,8 +239,7 @@ class World:
 
     async def runs(self, run_id: str) -> list[Run]:
         """All runs of the run's thread."""
-        run = await self.deps.stores.conversations.run(run_id)
-        assert run is not None
+        run = require(await self.deps.stores.conversations.run(run_id))
         return list(await self.deps.stores.conversations.runs(run.thread_id))
 
     async def stop(self, run_id: str) -> None:

@@ -73,8 +73,6 @@ def test_a_limit_counts_what_it_is_for(budget: Budget, spending: Spending, part:
 
 PRICE = Price(input_per_million_usd=2.0, cached_per_million_usd=1.0, output_per_million_usd=10.0)
 READ = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000)
-
-
 GUESSED = replace(READ, cost_usd=0.5, estimated_usd=0.5)
 
 

@@ -13,7 +13,7 @@ from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
 from core.domain.errors import ContextOverflow, SurfaceRateLimited
 from core.domain.events import ChecklistChanged, RunFailed
-from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
+from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.llm.retry import stream_with_retries
 from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
@@ -21,8 +21,8 @@ from core.tools.catalogue import all_tools
 from core.tools.tool import ToolContext, ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
 from tests.fakes.streamed_model import USAGE, calls, text
-from tests.integration.core.conftest import ALICE, EchoParams, World
-from tests.support.conversations import words
+from tests.integration.core.conftest import EchoParams, World
+from tests.support.conversations import thread_input, words
 from tests.support.narrow import require
 
 
@@ -211,16 +211,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
     async def read_unread(before: datetime) -> Sequence[ChatMessage]:
         return [one for one in stored if one.sent_at < before]
 
-    request = ThreadInput(
-        input_id="i",
-        thread_id="t",
-        kind="message",
-        author=ALICE,
-        text="so?",
-        files=(),
-        message_ref="r9",
-        sent_at=noon + timedelta(minutes=9),
-    )
+    request = thread_input("so?", message_ref="r9", sent_at=noon + timedelta(minutes=9))
     address = Address(platform="api", workspace_id="", channel_id="", thread_key="t")
     limited = Chat(error=SurfaceRateLimited("later", retry_after_seconds=60))
     part = Chat(page=ChatPage(messages=tuple(stored[:1]), omitted=7, is_partial=True))

@@ -5,25 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from core.domain.events import AgentEvent, ToolFinished
+from core.dialects.xml import XmlDialect
+from core.domain.events import ToolFinished
 from core.loop.calls import NOT_THE_END
-from core.ports import ToolCallDelta
+from core.loop.run_context import LoopPolicy
+from core.ports import TextDelta, ToolCallDelta
 from core.tools.tool import ToolContext, ToolSet
-from tests.fakes.streamed_model import calls, ended, text
+from tests.fakes.streamed_model import calls, ended, invokes, text
 from tests.integration.core.conftest import EchoParams, World
 from tests.support.narrow import require
 from tests.support.waiting import until
-
-
-def kinds(events: list[AgentEvent]) -> list[str]:
-    return [event.kind for event in events]
 
 
 async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
     world.model.turns = [text("Hel", "lo.")]
     run_id = await world.run("hi")
     events = await world.events(run_id)
-    assert kinds(events) == [
+    assert [event.kind for event in events] == [
         "message_added",
         "turn_started",
         "response_started",
@@ -100,8 +98,7 @@ async def test_nothing_after_an_ask_runs_and_the_thread_waits(world: World) -> N
     assert world.bench.said == ["before"]
     snapshot = require(await world.deps.stores.conversations.find(world.address))
     assert snapshot.thread.state == "waiting"
-    assert snapshot.open_ask is not None
-    assert snapshot.open_ask.options == ("A", "B")
+    assert require(snapshot.open_ask).options == ("A", "B")
     history = await world.history(run_id)
     assert "Not run: ask came before it" in str(history[-1].content)
     finished = [e for e in await world.events(run_id) if isinstance(e, ToolFinished)]
@@ -183,3 +180,85 @@ async def test_the_call_is_an_error_and_the_run_goes_on(world: World, run, is_fi
     outcomes = {one.name: one.outcome for one in events if isinstance(one, ToolFinished)}
     assert outcomes == {"wild": "error", "echo": "completed"}
     assert (await world.read_end(run_id)).status == "completed"
+
+
+async def test_a_stop_ends_a_running_tool(world: World) -> None:
+    world.model.turns = [calls(("wait", '{"text": "x"}'), said="Working.")]
+    run_id, running = await world.begin("go")
+    await world.bench.until_started("x")
+    await world.stop(run_id)
+    async with asyncio.timeout(30):
+        await running
+    run = await world.read_run(run_id)
+    assert (run.status, run.finish_reason) == ("stopped", "stopped")
+    history = await world.history(run_id)
+    assert [message.type for message in history] == ["user", "assistant", "tool"]
+    assert "Stopped by a person" in str(history[-1].content)
+
+
+async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World) -> None:
+    never = asyncio.Event()
+    world.model.turns = [[TextDelta(text="I think"), ToolCallDelta(index=0, name="echo", arguments='{"te'), never]]
+    run_id, running = await world.begin("go")
+    await until(lambda: world.model.requests)
+    await asyncio.sleep(0.05)
+    await world.stop(run_id)
+    await running
+    history = await world.history(run_id)
+    assert [message.type for message in history] == ["user", "assistant"]
+    assert history[-1].content["content"] == "I think"
+    assert not history[-1].content.get("tool_calls")
+
+
+async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again(world: World) -> None:
+    world.model.turns = [[ended("content_filter")], text("never")]
+    run = await world.read_run(await world.run("go"))
+    assert run.status == "failed"
+    assert "because of its content" in str(run.error)
+    assert len(world.model.requests) == 1
+
+
+async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_model(world: World) -> None:
+    world.model.turns = [[TextDelta(text="It begins"), ended("content_filter")], text("Yes?")]
+    run_id = await world.run("go")
+    assert (await world.read_reply(run_id)).text.startswith("It begins\n\n(The content filter")
+    await world.run("go on")
+    said = [one["content"] for one in world.model.requests[-1].messages if one["role"] == "assistant"]
+    assert said == ["It begins"]
+
+
+async def test_a_cut_answer_is_continued_and_told_whole(world: World) -> None:
+    world.model.turns = [text("one, ", finish="length"), text("two.")]
+    run_id = await world.run("count")
+    assert (await world.read_reply(run_id)).text == "one, two."
+
+
+async def test_the_limit_of_turns_offers_to_continue(world: World) -> None:
+    world.with_deps(policy=LoopPolicy(turns_max=2))
+    world.model.turns = [calls(("echo", '{"text": "a"}')), calls(("echo", '{"text": "b"}'))]
+    run_id = await world.run("go")
+    last = await world.read_end(run_id)
+    assert (last.finish_reason, last.can_continue) == ("max_iterations", True)
+
+
+async def test_a_later_run_knows_what_was_said_before(world: World) -> None:
+    world.model.turns = [text("The code is 4711."), text("4711.")]
+    first = await world.run("make a code")
+    second = await world.run("which code was it?")
+    assert [message["role"] for message in world.model.requests[1].messages] == ["system", "user", "assistant", "user"]
+    assert "4711" in str(world.model.requests[1].messages[2]["content"])
+    messages = await world.messages(second)
+    assert [message.sequence for message in messages] == list(range(1, len(messages) + 1))
+    assert {message.run_id for message in messages} == {first, second}
+
+
+async def test_a_thread_may_change_its_dialect(world: World) -> None:
+    world.model.turns = [calls(("echo", '{"text": "a"}')), text("one")]
+    await world.run("go")
+    xml = XmlDialect()
+    world.with_deps(dialect=xml).model.turns = [text(invokes(("echo", {"text": "b"}))), text("two")]
+    await world.run("go on")
+    assert world.bench.said == ["a", "b"]
+    assert world.model.requests[0].tools
+    assert world.model.requests[2].tools == ()
+    assert "<function_calls>" in str(world.model.requests[2].messages[0]["content"])

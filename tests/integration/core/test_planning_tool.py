@@ -71,14 +71,11 @@ def test_what_is_wrong_is_told(command: dict[str, object], sentence: str) -> Non
         after(CREATE, command)
 
 
-def with_planning(world: World, folder: Path) -> None:
-    """Gives the default agent the planning tool, which it has only if its file says so."""
-    (folder / "threadhand.yaml").write_text("name: Threadhand\ndescription: Plans.\n")
-    world.with_deps(roster=load_roster(world.database, folder), toolbox=ToolSet({"planning": all_tools()["planning"]}))
-
-
 async def test_a_plan_is_kept_with_the_thread_and_shown_as_a_checklist(world: World, tmp_path: Path) -> None:
-    with_planning(world, tmp_path)
+    (tmp_path / "threadhand.yaml").write_text("name: Threadhand\ndescription: Plans.\n")
+    world.with_deps(
+        roster=load_roster(world.database, tmp_path), toolbox=ToolSet({"planning": all_tools()["planning"]})
+    )
     mark = {"command": "mark_step", "step_index": 0, "step_status": "in_progress"}
     world.model.turns = [calls(("planning", json.dumps(CREATE))), text("made")]
     first = await world.run("plan it")

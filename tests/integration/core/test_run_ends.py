@@ -1,40 +1,47 @@
 """How a run ends: with one answer, in every attempt and however often it is answered, and at once when stopped."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+import logging
+import tracemalloc
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
+from core.dialects.xml import XmlDialect
 from core.domain.budget import Budget, Limit
 from core.domain.call_consent import STAYS
-from core.domain.events import ActivityChanged
-from core.domain.threads import Reply
+from core.domain.events import ActivityChanged, RunFailed, RunFinished, TurnFinished, TurnStarted
+from core.domain.threads import Reply, ToolCallRecord, Usage
 from core.knowledge.ports import Scope
+from core.llm.openai_client import OpenAIChatClient
 from core.loop.loop import CALL_STOPPED
 from core.loop.run_context import LoopPolicy
-from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
+from core.ports import ModelDelta, ModelFinished, ModelRequest, ModelRetried, TextDelta, ToolCallDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
+from core.run.run_end import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.tools.replies import no_reply
-from core.tools.tool import Tool, ToolContext, ToolOutput
-from tests.fakes.streamed_model import calls, ended, text
+from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
+from storage.sql.stores.run_journal import SqlRunJournal
+from tests.fakes.streamed_model import calls, ended, invokes, text
 from tests.integration.core.conftest import EchoParams, World
-from tests.integration.core.conftest import world as world
-from tests.integration.core.test_approval import guarded
+from tests.integration.core.test_consent import guarded
+from tests.support.closing import close_after
 from tests.support.narrow import require
 from tests.support.waiting import until
+from tests.support.web import serve_http
 
 LONG = ("PART-ONE, ", "PART-TWO.")
-
-
 SILENCE = [text("")] * 3
-
-
 COMPLETE = calls(("complete", "{}"))
-
-
 DRAWN = calls(("image_edit_or_generate", '{"text": "a cat"}'))
 
 
@@ -159,3 +166,191 @@ async def test_a_stop_ends_the_search_of_documents(world: World) -> None:
     assert (await world.read_run(run_id)).status == "stopped"
     shown = [event.text for event in await world.events(run_id) if isinstance(event, ActivityChanged)]
     assert shown == ["Looking into the documents"]
+
+
+class Flood:
+    """An endpoint whose model writes a call that never ends, in pieces or in one line, and then answers in words."""
+
+    def __init__(self, *, line_bytes: int) -> None:
+        self.line_bytes = line_bytes
+        self.sent_bytes = 0
+        self.requests: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(await request.text())
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        if len(self.requests) > 1:
+            done = {"choices": [{"delta": {"content": "Smaller."}, "finish_reason": "stop"}]}
+            await response.write(f"data: {json.dumps(done)}\n\ndata: [DONE]\n\n".encode())
+            return response
+        named = {"index": 0, "id": "c", "function": {"name": "echo", "arguments": '{"text": "'}}
+        await response.write(_event(named))
+        piece = _event({"index": 0, "function": {"arguments": "x" * self.line_bytes}})
+        with suppress(ConnectionError):
+            while self.sent_bytes < 100_000_000:
+                await response.write(piece)
+                self.sent_bytes += len(piece)
+        return response
+
+
+def _event(call: object) -> bytes:
+    return f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n".encode()
+
+
+@asynccontextmanager
+async def endpoint(flood: Flood) -> AsyncIterator[OpenAIChatClient]:
+    async with serve_http(flood.answer) as url, close_after(OpenAIChatClient(f"{url}/v1")) as llm:
+        yield llm
+
+
+CUT = ModelFinished(finish_reason="length", usage=Usage(input_tokens=9, output_tokens=4096))
+
+
+async def answer(world: World) -> str:
+    return (await world.read_reply(await world.run("go"))).text
+
+
+@pytest.mark.parametrize("name", ["native", "xml", "react"])
+async def test_a_call_that_was_cut_off_is_told_how_to_go_on(world: World, name: str) -> None:
+    half = '{"text": "half of a long fi'
+    written = {
+        "native": ToolCallDelta(index=0, call_id="c", name="echo", arguments=half),
+        "xml": TextDelta(text='<function_calls>\n<invoke name="echo">\n<parameter name="text">half of a long fi'),
+        "react": TextDelta(text=f"Thought: I write.\nAction: echo\nAction Input: {half}"),
+    }
+    final = "Final Answer: done" if name == "react" else "done"
+    if name != "native":
+        world.with_deps(dialect=XmlDialect() if name == "xml" else ReactDialect())
+    world.model.turns = [[written[name], CUT], text(final)]
+    assert await answer(world) == "done"
+    assert world.bench.said == []
+    assert len(world.model.requests) == 2
+    told = str(world.model.requests[1].messages[-1]["content"])
+    assert "cut off inside this call, because it reached its limit of 4,096 tokens" in told
+    assert "in several calls" in told
+
+
+HALF = '{"name": "echo", "arguments": {"text": "half of a long fi'
+
+
+async def test_half_a_written_call_stays_short_in_the_conversation(world: World) -> None:
+    for dialect in (NativeDialect(), XmlDialect()):
+        world.with_deps(dialect=dialect)
+        long = TextDelta(text=f"I write.\n<tool_call>{HALF}" + "le " * 9000)
+        world.model.turns = [[long, CUT], text("done")]
+        assert await answer(world) == "done"
+        assert len(str(world.model.requests[-1].messages[-2:])) < 6000
+
+
+async def test_of_three_hundred_calls_32_run_and_the_others_say_what_to_do(world: World) -> None:
+    world.model.turns = [calls(*[("echo", f'{{"text": "{number}"}}') for number in range(300)]), text("done")]
+    run_id = await world.run("go")
+    assert world.bench.said == [str(number) for number in range(32)]
+    results = await world.tool_results(run_id)
+    assert len(results) == 300
+    assert "Not run: this is call 33 of your answer" in results[32]["error"]
+    assert "do the work of many calls in one script" in results[299]["error"]
+
+
+@pytest.mark.parametrize("line_bytes", [64_000, 30_000_000])
+async def test_an_endless_call_is_not_read_on_and_the_model_is_told(world: World, line_bytes: int) -> None:
+    flood = Flood(line_bytes=line_bytes)
+    tracemalloc.start()
+    async with endpoint(flood) as llm:
+        world.with_deps(ask_model=llm.stream)
+        assert await answer(world) == "Smaller."
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert flood.sent_bytes < 16_000_000 + line_bytes
+    assert peak < 150_000_000
+    assert "cut off inside this call" in flood.requests[1]
+    assert len(flood.requests[1]) < 20_000
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+async def test_a_call_that_was_under_way_is_reported_and_not_repeated(world: World, dialect: Dialect) -> None:
+    world.with_deps(dialect=dialect)
+    first = calls(("wait", '{"text": "x"}'), said="Working.")
+    if dialect.name == "xml":
+        first = text(invokes(("wait", {"text": "x"}), said="Working."))
+    world.model.turns = [first, text("done")]
+    run_id = await world.say("go")
+    await world.lose_worker(run_id, lambda: world.bench.until_started("x"))
+    await execute(run_id, world.deps)
+    assert world.bench.said == ["x"]
+    sent = world.model.requests[-1].messages
+    assert INTERRUPTED.split(":")[0] in str(sent[-1]["content"])
+    run = await world.read_run(run_id)
+    assert (run.status, run.attempt) == ("completed", 2)
+    turns = [event.kind for event in await world.events(run_id) if isinstance(event, TurnStarted | TurnFinished)]
+    assert turns == ["turn_started", "turn_finished"] * (len(turns) // 2)
+
+
+DEADLY = "x"
+
+
+class Fatal(SqlRunJournal):
+    """A journal that kills whoever asks for the calls of a run."""
+
+    async def tool_call_records(self, run_id: str) -> tuple[ToolCallRecord, ...]:
+        raise asyncio.CancelledError
+
+
+def deadly(dialect: Dialect) -> list[ModelDelta | Exception | asyncio.Event]:
+    if dialect.name == "xml":
+        return text(invokes(("wait", {"text": DEADLY}), said="Working."))
+    return calls(("wait", json.dumps({"text": DEADLY})), said="Working.")
+
+
+async def died(world: World, times: int) -> str:
+    """A run that so many workers have died over, each in the same call."""
+    dialect = world.deps.defaults.dialect
+    world.model.turns = [deadly(dialect) for _ in range(times)]
+    run_id = await world.say("go")
+    for number in range(times):
+        world.bench.has_started(DEADLY).clear()
+        await world.lose_worker(run_id, lambda: world.bench.until_started(DEADLY), name=f"w{number}")
+    return run_id
+
+
+def ends(events: Sequence[object]) -> list[object]:
+    return [one for one in events if isinstance(one, RunFailed | RunFinished)]
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
+    world: World, dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.with_deps(dialect=dialect)
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    assert (await world.read_run(run_id)).status == "running"
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
+    with caplog.at_level(logging.WARNING):
+        await execute(run_id, world.deps)
+    run = await world.read_run(run_id)
+    assert (run.status, run.error) == ("failed", STOPPED_AT_THE_SAME_PLACE)
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1), "the call was not tried again"
+    assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
+    assert await world.deps.stores.claims.claimable_runs() == ()
+    assert f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
+
+
+async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: World) -> None:
+    tools = dict(world.bench.toolbox().tools)
+    tools["wait"] = replace(tools["wait"], is_idempotent=True)
+    world.with_deps(toolbox=ToolSet(tools))
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    await execute(run_id, world.deps)
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
+    assert (await world.read_run(run_id)).status == "failed"
+
+
+async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world: World) -> None:
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    await world.lose_worker(run_id, journal=Fatal(world.database))
+    assert (await world.read_run(run_id)).status == "running"
+    world.with_deps(journal=Fatal(world.database))
+    await execute(run_id, world.deps)
+    assert (await world.read_run(run_id)).status == "failed"
+    assert len(ends(await world.events(run_id))) == 1

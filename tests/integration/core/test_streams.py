@@ -1,15 +1,18 @@
 """Following a run: stored and live events, each once and in order."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from core.domain.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
 from core.domain.threads import Lease
+from core.http_shutdown import shut_down_server
 from core.run.event_replay import follow_events
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
@@ -71,16 +74,12 @@ def _chunk(lease: Lease, n: int) -> RunEvent:
     return event(lease, n, TextStreamed(text="x", sequence=n))
 
 
-def _last(lease: Lease, n: int) -> RunEvent:
-    return event(lease, n, RunFinished(status="completed", finish_reason="stop"))
-
-
 async def _store(stores: Stores, lease: Lease, *events: RunEvent) -> None:
     await stores.journal.write(lease, JournalEntry(events=events))
 
 
 async def _end(stores: Stores, lease: Lease, n: int) -> RunEvent:
-    last = _last(lease, n)
+    last = event(lease, n, RunFinished(status="completed", finish_reason="stop"))
     taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
     entry = JournalEntry(events=(last,), taken_input_ids=taken)
     assert await stores.journal.finish(lease, entry, COMPLETED)
@@ -127,3 +126,23 @@ async def test_readers_that_come_at_any_moment_get_every_stored_event_once(store
         cursors = [Cursor.parse(one) for one in await reader.ended()]
         assert cursors == sorted(set(cursors))
         assert {one.n for one in cursors} >= set(range(1, 42, 2))
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_comes_at_the_last_moment_is_not_left_waiting(turns: int) -> None:
+    runner = web.AppRunner(web.Application(), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    with socket.create_connection(runner.addresses[0]) as caller:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await shut_down_server(runner)
+        caller.settimeout(30)
+        assert await asyncio.to_thread(_heard, caller) == b""
+
+
+def _heard(caller: socket.socket) -> bytes:
+    try:
+        return caller.recv(1)
+    except ConnectionResetError:  # it was never accepted
+        return b""

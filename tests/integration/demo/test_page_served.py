@@ -40,10 +40,9 @@ async def demo(folder: Path, *arguments: str) -> AsyncGenerator[Process, None]:
 
 async def test_the_address_is_printed_and_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
     async with demo(tmp_path) as process:
-        assert process.stdout is not None
         line = ""
         while "http://" not in line:
-            line = (await process.stdout.readline()).decode()
+            line = (await require(process.stdout).readline()).decode()
             assert line, "it ended without an address"
         found = require(re.search(r"http://127\.0\.0\.1:\d+/", line))
         async with aiohttp.ClientSession() as session, session.get(found.group()) as page:

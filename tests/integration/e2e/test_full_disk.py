@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.chaos.disks import MEBIBYTE, small_disk
-from tests.chaos.harness import Stage, staged
+from tests.chaos.harness import staged
 
 DISK_BYTES = 32 * MEBIBYTE
 
@@ -34,14 +34,10 @@ conversations:
         (tmp_path / "go").touch()
         await stage.until(lambda: "given back until" in stage.program.log(), "it is given back")
         await stage.say("And this too.")
-        await stage.until(lambda: _refused(stage), "it cannot be stored")
+        await stage.until(lambda: stage.program.log().count("database or disk is full") > 1, "it cannot be stored")
         disk.clear()
         await stage.until(lambda: stage.shows("Hi there."), "it answers", seconds=60)
         await stage.until(lambda: stage.button("Stop") is None, "it ends")
         assert "And this too." in str(stage.script.requests[-1])
         assert len(stage.ours()) == 2, stage.report()
         assert "Traceback" not in str(stage.messages())
-
-
-def _refused(stage: Stage) -> bool:
-    return stage.program.log().count("database or disk is full") > 1

@@ -34,8 +34,6 @@ OF_THE_FUNCTIONS = (
     "SLACK_API_URL",
     "ALLOWED_WORKSPACES",
 )
-
-
 OF_A_DEPLOYMENT = ("apps", "deployed", "images", "mounted_files", "published")
 DEPLOYMENT: dict[str, object] = {}
 """What a deployment has left at Modal, by the names of `OF_A_DEPLOYMENT`."""

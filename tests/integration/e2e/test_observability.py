@@ -12,7 +12,7 @@ from bots.observability.metrics import LAG_SECONDS
 from simulator.view import SentFile
 from tests.chaos.harness import MODEL, PlatformName, Stage, staged
 from tests.integration.e2e.staging import BOTH
-from tests.integration.e2e.test_data_analysis import ANALYSIS
+from tests.integration.e2e.test_planning_flow import ANALYSIS
 
 API_TOKEN = "the-token-of-the-api-1234"
 LINK_SECRET = "secret-of-links-" * 3
@@ -43,11 +43,6 @@ def figure(text: str, name: str, labels: Mapping[str, str] | None = None) -> flo
     return found
 
 
-def entries(stage: Stage) -> list[dict[str, str]]:
-    lines = stage.program.log().splitlines()
-    return [cast(dict[str, str], json.loads(line)) for line in lines]
-
-
 def ids(stage: Stage) -> tuple[str, str]:
     """The run's, and its thread's."""
     ((run_id, thread_id),) = stage.rows("SELECT run_id, thread_id FROM run")
@@ -70,7 +65,11 @@ async def test_a_story_is_counted_and_nothing_that_was_said_is_logged(platform: 
         await asyncio.sleep(LAG_SECONDS)  # so that the loop's delay has been measured
         _, text = await answer(stage, "/metrics")
         check_figures(text, platform)
-        check_labels(text, stage)
+        # no ids and no tokens: the number of series must not grow with use
+        values = set(re.findall(r'\w+="([^"]*)"', text))
+        known = {stage.channel_id, *ids(stage), *stage.threads(), "sales.csv"}
+        assert not values & known
+        assert not [one for one in values if re.search(r"\d{6}|[A-Z0-9]{9}|xox", one)]
         check_log(stage)
 
 
@@ -94,18 +93,11 @@ def check_figures(text: str, platform: str) -> None:
     assert figure(text, "threadhand_processes_alive") == 1
 
 
-def check_labels(text: str, stage: Stage) -> None:
-    """No ids and no tokens: the number of series must not grow with use."""
-    values = set(re.findall(r'\w+="([^"]*)"', text))
-    known = {stage.channel_id, *ids(stage), *stage.threads(), "sales.csv"}
-    assert not values & known
-    assert not [one for one in values if re.search(r"\d{6}|[A-Z0-9]{9}|xox", one)]
-
-
 def check_log(stage: Stage) -> None:
     """Every line is JSON; those of the run say whose they are; nothing of the conversation is in them."""
     run_id, thread_id = ids(stage)
-    of_run = [one for one in entries(stage) if run_id in one["message"]]
+    lines = stage.program.log().splitlines()
+    of_run = [one for one in [cast(dict[str, str], json.loads(line)) for line in lines] if run_id in one["message"]]
     assert of_run
     for one in of_run:
         assert (one.get("run_id"), one.get("thread_id")) == (run_id, thread_id), one

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.chaos.harness import Stage, staged
+from tests.chaos.harness import staged
 from tests.fakes import cloudflare
 
 SCENARIO = """
@@ -14,11 +14,6 @@ conversations:
       - calls: [{name: web_search, arguments: {query: "tides"}}]
       - text: "It rises by thirty centimetres."
 """
-
-
-def offered(stage: Stage) -> set[str]:
-    tools: Any = stage.script.requests[-1]["tools"]
-    return {one["function"]["name"] for one in tools}
 
 
 async def test_what_is_set_up_is_offered() -> None:
@@ -41,5 +36,6 @@ async def test_what_is_set_up_is_offered() -> None:
         await stage.settled(1)
         assert set(stage.runs()) == {"completed"}, stage.report()
         wanted = {"deploy", "image_edit_or_generate", "get_data_provider_endpoints"}
-        assert wanted <= offered(stage)
+        tools: Any = stage.script.requests[-1]["tools"]
+        assert wanted <= {one["function"]["name"] for one in tools}
         assert "key-of-rapid" not in json.dumps([*stage.script.requests])

@@ -1,10 +1,12 @@
-"""The planner at work in a thread: a live checklist, changed by people, and one answer."""
+"""Agents at work in a thread: a table that becomes a chart, and a plan that people change."""
 
+import json
 from pathlib import Path
 
 from bots.demo.thread_reader import text_of
+from simulator.view import SentFile
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
-from tests.integration.e2e.staging import BOTH
+from tests.integration.e2e.staging import BOTH, run_staged
 
 SCENARIO = """
 conversations:
@@ -66,10 +68,6 @@ def status(stage: Stage) -> str:
     return texts[0].replace("*", "").replace("\\", "") if texts else ""
 
 
-def finished(stage: Stage) -> str:
-    return next(text for one in stage.ours() if "Done" in (text := text_of(one)))
-
-
 async def add_a_step(stage: Stage, *, by_word: bool = True) -> None:
     """As people of the platform do: a word after a mention, or a slash command."""
     if by_word:
@@ -94,8 +92,49 @@ async def test_the_plan_is_a_live_checklist_that_people_change(platform: Platfor
         go(stage)
         await stage.until(lambda: stage.shows("Seven in all."), "it answers")
         await stage.settled(1)
-        assert "3 of 3 tasks" in finished(stage)
+        assert "3 of 3 tasks" in next(text for one in stage.ours() if "Done" in (text := text_of(one)))
         done = (await stage.details()).replace("\\", "")
         assert [sign for sign in done if sign in "☐☑☒⛔▸▣"] == ["☑"] * 3, done
         assert "☑ Count the plums (There are no plums.)" in done
         assert stage.script.problems == []
+
+
+DRAW = """
+import csv
+rows = list(csv.DictReader(open("uploads/sales.csv")))
+bars = "".join(
+    f"<rect x='{40 * at}' y='{100 - int(row['sales'])}' width='30' height='{row['sales']}'/>"
+    f"<text x='{40 * at}' y='115'>{row['city']}</text>"
+    for at, row in enumerate(rows)
+)
+open("sales.svg", "w").write(f"<svg xmlns='http://www.w3.org/2000/svg' width='120' height='120'>{bars}</svg>")
+csv.DictWriter(open("sales-charted.csv", "w"), ["city", "sales"]).writerows(rows)
+"""
+ANALYSIS = f"""
+conversations:
+  - name: chart
+    when:
+      user: {{contains: "Chart the sales"}}
+      system: {{contains: ["You answer questions from data", "import matplotlib"]}}
+    steps:
+      - calls: [{{name: create_file, arguments: {{file_path: draw.py, file_contents: {json.dumps(DRAW)}}}}}]
+      - expect: {{tool: create_file, success: true}}
+        calls: [{{name: execute_command, arguments: {{command: "python3 draw.py", blocking: true}}}}]
+      - expect: {{tool: execute_command, success: true}}
+        calls:
+          - name: complete
+            arguments: {{text: "Rome sold most: 50.", attachments: [sales.svg, sales-charted.csv]}}
+"""
+
+
+@BOTH
+async def test_the_data_analyst_posts_its_chart_in_the_thread(platform: PlatformName) -> None:
+    async with run_staged(platform, ANALYSIS) as stage:
+        table = SentFile(name="sales.csv", content=b"city,sales\nOslo,30\nRome,50\n")
+        await stage.say("agent:data-analysis Chart the sales, please.", files=(table,))
+        await stage.until(lambda: stage.shows("Rome sold most: 50."), "it answers")
+        await stage.settled(1)
+        assert stage.script.problems == []
+        names = {one.name for message in stage.ours() for one in message.files}
+        assert names == {"sales.svg", "sales.svg.png", "sales-charted.csv"}
+        assert stage.rows("SELECT agent_id, status FROM run") == [("data-analysis", "completed")]

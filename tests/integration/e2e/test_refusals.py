@@ -17,19 +17,6 @@ conversations:
 """
 
 
-async def working(stage: Stage) -> None:
-    stage.program.start()
-    await stage.connected()
-    await stage.say("Work on it.")
-    await stage.until(lambda: any("until" in text_of(one) for one in stage.ours()), "it works")
-
-
-async def released(stage: Stage) -> None:
-    """Lets the run's command end."""
-    (place,) = (stage.program.folder / "data" / "sandboxes").glob("**/workspace")
-    (place / "go").touch()
-
-
 def signs(stage: Stage) -> list[str]:
     """The reactions on the request, in the channel or the thread."""
     everything = [one for channel in stage.view().channels for one in channel.messages]
@@ -60,10 +47,14 @@ async def pressed_beside(stage: Stage, label: str) -> None:
 
 async def test_an_answer_without_permission_is_kept_for_retry() -> None:
     async with staged("discord", SCENARIO) as stage:
-        await working(stage)
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Work on it.")
+        await stage.until(lambda: any("until" in text_of(one) for one in stage.ours()), "it works")
         discord = discord_of(stage)
         discord.allow(stage.channel_id, denied=SEND_IN_THREADS)
-        await released(stage)
+        (place,) = (stage.program.folder / "data" / "sandboxes").glob("**/workspace")
+        (place / "go").touch()
         await stage.settled(1)
         assert signs(stage) == ["❌"]
         (told,) = beside(stage)

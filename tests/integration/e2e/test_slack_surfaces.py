@@ -5,9 +5,11 @@ from pathlib import Path
 from bots.demo.thread_reader import text_of
 from bots.slack.install.manifest import COMMAND
 from simulator.slack.server import SlackSimulator
+from tests.chaos import report_story
 from tests.chaos.harness import PERSON, Stage, staged
 from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_bad_input import HELLO
+from tests.ports import free_port
 
 
 def slack_of(stage: Stage) -> SlackSimulator:
@@ -97,3 +99,11 @@ async def test_feedback_is_stored_with_its_reason_listed_and_exported(tmp_path: 
 
 def feedback(stage: Stage) -> list[tuple[object, ...]]:
     return [tuple(row) for row in stage.rows("SELECT is_good, reason FROM feedback")]
+
+
+async def test_the_main_job_is_done_over_http() -> None:
+    async with staged("slack", report_story.SCENARIO, events_port=free_port()) as stage:
+        stage.program.start()
+        await report_story.tell(stage)
+        await stage.settled(2)
+        report_story.check(stage)

@@ -12,6 +12,7 @@ from modal_proto import api_pb2
 from bots.settings.sandbox import SandboxSettings
 from sandbox.installed import DEBIAN, NODE, NODE_LINKED, PIP
 from sandbox.modal import image as modal_image
+from scripts import live_modal
 from tests.paths import REPOSITORY
 from tests.support.modal_stage import Stage, environment_of, modal_stage
 
@@ -140,3 +141,19 @@ async def test_the_image_of_sandboxes_has_what_is_promised() -> None:
     for words in (modal_image.BASE, " ".join(DEBIAN), " ".join((*PIP, NODE)), NODE_LINKED, "--dump-dom"):
         assert words in layers
     assert layers.rstrip().endswith("WORKDIR /workspace")
+
+
+async def test_the_smoke_run_goes_through_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live_modal, "CHECKS", (("echo here", "here"),))
+    async with modal_stage() as stage:
+        async with asyncio.timeout(300):
+            await live_modal.run_smoke_test()
+        assert stage.living == []
+        assert stage.snapshots == []
+    told = capsys.readouterr().out
+    assert "the first snapshot is gone" in told
+    assert "the file came back" in told
+    assert "it leads inside" in told
+    assert "the address needs its token" in told

@@ -10,6 +10,7 @@ from core.ports import BrowserResult, Sandbox
 from core.web_access.forward_proxy import parse_forward_proxy
 from sandbox.modal.provider import ModalSandboxProvider
 from tests.support.modal_stage import Stage, modal_stage
+from tests.support.narrow import require
 from tests.support.sandboxes import content, pieces, run
 
 SECONDS = 60.0
@@ -59,8 +60,7 @@ async def test_it_stays_logged_in_when_the_sandbox_was_stopped_and_restored(stag
     again = await opened(stage.worker(), fence=2)
     await served(again)
     seen = await act(again, "navigate_to", url="http://localhost:8000/")
-    assert seen.state is not None
-    assert seen.state.title == "known"
+    assert require(seen.state).title == "known"
     left = await again.shell.execute(
         "ls -d /tmp/threadhand-*-browser | wc -l", session="main", folder=None, timeout_seconds=30
     )
@@ -114,8 +114,7 @@ async def test_it_uses_the_proxy_whose_password_no_list_of_programs_shows(stage:
     await sandbox.files.write("proxy.py", pieces(PROXY.encode()))
     await served(sandbox, "proxy.py")
     seen = await act(sandbox, "navigate_to", url="http://shop.example/")
-    assert seen.state is not None
-    assert seen.state.title == "http://shop.example/ by proxy"
+    assert require(seen.state).title == "http://shop.example/ by proxy"
     done = await run(sandbox, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'")
     assert "chrom" in done.output
     assert "hidden-word" not in done.output

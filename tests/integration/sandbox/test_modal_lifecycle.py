@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from core import failpoints
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import FailpointHit
 from sandbox.modal.provider import ModalSandboxProvider
+from tests.support.failpoints import armed
 from tests.support.modal_stage import HOUR, INTERNAL_FAILURE, MINUTE, Stage
 from tests.support.modal_stage import stage as stage
 from tests.support.sandboxes import content, pieces, run
@@ -154,12 +154,8 @@ async def test_a_worker_that_breaks_off_anywhere_loses_nothing(stage: Stage, pla
     broken = stage.worker()
     await (await broken.open("thread", fence=1)).files.write("file", pieces(b"kept"))
     await (await broken.open("thread", fence=1)).close()
-    failpoints.arm(f"{place}:raise")
-    try:
-        with pytest.raises(FailpointHit):
-            await opened_and_closed(broken)
-    finally:
-        failpoints.arm("")
+    with armed(f"{place}:raise"), pytest.raises(FailpointHit):
+        await opened_and_closed(broken)
     healthy = stage.worker()
     assert await content(await healthy.open("thread", fence=3), "file") == b"kept"
     await until(lambda: not healthy._save_tasks)

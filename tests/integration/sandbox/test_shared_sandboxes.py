@@ -1,8 +1,10 @@
 """One sandbox for several processes of a machine: two providers on one folder stand for two of them."""
 
 import asyncio
+import fcntl
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,10 +17,14 @@ from core.web_access.guard import AddressGuard
 from sandbox.limits import SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.provider import LocalSandboxProvider
+from sandbox.local.shared_access import SharedAccess
+from sandbox.local.workspaces import Workspace, Workspaces
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.chaos.program import REPOSITORY
 from tests.integration.sandbox.egress_stage import fake_web_service
 from tests.requirements_of_the_machine import lacking
+from tests.support.narrow import require, require_type
 from tests.support.sandboxes import content, pieces, reachable_folder, run
 from tests.support.waiting import until
 
@@ -204,8 +210,7 @@ async def test_a_sandbox_is_taken_from_a_process_that_stands_still() -> None:
         )
         guest = UnsafeProcessProvider(folder)
         try:
-            assert frozen.stdout is not None
-            assert await frozen.stdout.readline() == b"frozen\n"
+            assert await require(frozen.stdout).readline() == b"frozen\n"
             sandbox = await guest.open("thread", fence=2)
             assert (await run(sandbox, "echo mine > mine.txt; cat mine.txt")).output == "mine\n"
             assert [one.path for one in await sandbox.files.list("")] == ["mine.txt"]
@@ -213,3 +218,42 @@ async def test_a_sandbox_is_taken_from_a_process_that_stands_still() -> None:
             frozen.kill()
             await frozen.wait()
             await guest.close()
+
+
+async def start_nothing(_thread_id: str) -> RunningSandbox:
+    raise SandboxUnavailable("There is no sandbox.")
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_comes_while_access_is_closed_is_not_left_waiting(tmp_path: Path, turns: int) -> None:
+    workspaces = Workspaces(tmp_path / "sandboxes", drops_user=False)
+    workspaces.prepare()
+    access = SharedAccess(tmp_path / "access", workspaces, RunningSandboxes(start_nothing))
+    taken = require_type(await access.acquire("thread"), Workspace)
+    with socket.socket(socket.AF_UNIX) as caller:
+        folder = os.open(tmp_path / "access", os.O_PATH)
+        caller.connect(f"/proc/self/fd/{folder}/{taken.socket_name}")  # an address may not be long
+        os.close(folder)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await access.close()
+        caller.settimeout(30)
+        assert await asyncio.to_thread(_heard, caller) == b""
+    taken.close()
+
+
+def _heard(caller: socket.socket) -> bytes:
+    try:
+        return caller.recv(1)
+    except ConnectionResetError:  # it was never accepted
+        return b""
+
+
+def test_a_frozen_holder_of_a_short_lock_does_not_freeze_this_process(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path, drops_user=False)
+    workspaces.record_fence("thread", 3)
+    with (tmp_path / "thread" / "fence").open("rb") as frozen:
+        fcntl.flock(frozen, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            workspaces.record_fence("thread", 4)
+    workspaces.record_fence("thread", 4)

@@ -1,23 +1,32 @@
 """What one transaction of PostgreSQL does while another changes what it has read."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
+from sqlalchemy import Connection, text
 
 from core.domain.budget import Limit
+from core.domain.errors import LeaseLost, ToolError
 from core.domain.messages import Message
 from core.domain.threads import Address, Decision, Ignore, InputKind, Lease, Person, ThreadSnapshot
-from core.stores import Feedback, JournalEntry
+from core.failpoints import Failpoint
+from core.knowledge.chunk import Chunk
+from core.knowledge.ports import EntryDraft, Scope
+from core.stores import Delivery, DeliveryDraft, DeliveryLease, Feedback, JournalEntry
+from core.tasks import spawn
+from storage.sql.database import Database
 from storage.sql.drivers import await_in_greenlet
+from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, stores_over
 from tests.contracts.test_store_agents import RESEARCH, changed
-from tests.contracts.test_store_approvals import APPROVAL
-from tests.contracts.test_store_installations import HERE, ORGANISATION, acts
-from tests.contracts.test_store_message_order import NOON, at, change, read
-from tests.contracts.test_store_pairings import REQUEST, pair
+from tests.contracts.test_store_asks import APPROVAL
+from tests.contracts.test_store_inbox import NOON, at, change, read
+from tests.contracts.test_store_installations import HERE, ORGANISATION, REQUEST, acts, pair
 from tests.databases import opened
 from tests.integration.storage.interleaving import played, played_at
 from tests.support.narrow import require
@@ -217,3 +226,122 @@ async def test_what_a_run_takes_up_while_its_author_is_forgotten_is_removed(stor
     assert counts.messages == 1
     (kept,) = await stores.conversations.llm_messages(lease.thread_id)
     assert "secret" not in str(kept.content)
+
+
+TEST = Failpoint("test.record")
+LOCK = text("SELECT 1 FROM rendering WHERE run_id = :run FOR UPDATE")
+WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+
+
+@asynccontextmanager
+async def posting(url: str) -> AsyncGenerator[tuple[Database, Stores, DeliveryLease, Delivery], None]:
+    """A post is under way."""
+    async with opened(url) as database:
+        stores = stores_over(database)
+        lease = await stores.started()
+        rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
+        planned = await stores.deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="status", body={})])
+        attempting = replace(planned[0], state="attempting")
+        await stores.deliveries.record(rendering, attempting)
+        yield database, stores, rendering, replace(attempting, state="delivered", message_ref="p1")
+
+
+async def recorded_while(
+    change: str, database: Database, stores: Stores, rendering: DeliveryLease, delivery: Delivery
+) -> None:
+    """Records the delivery. What is changed is changed before, and stored only while the record waits for it."""
+    is_changed = asyncio.Event()
+
+    def work(connection: Connection) -> None:
+        connection.execute(LOCK, {"run": rendering.run.run_id}).close()
+        connection.execute(text(change), {"run": rendering.run.run_id})
+        is_changed.set()
+        while not connection.execute(WAITING).scalar_one():
+            connection.execute(text("SELECT pg_sleep(0.01), pg_stat_clear_snapshot()")).close()
+
+    changing = spawn(database.write(TEST, work), name="change")
+    await is_changed.wait()
+    try:
+        await stores.deliveries.record(rendering, delivery)
+    finally:
+        await changing
+
+
+async def test_what_was_outdated_while_it_was_recorded_becomes_stale(postgresql_url: str) -> None:
+    outdated = "UPDATE delivery SET is_outdated = true WHERE run_id = :run"
+    async with posting(postgresql_url) as (database, stores, rendering, delivery):
+        await recorded_while(outdated, database, stores, rendering, delivery)
+        (found,) = await stores.deliveries.plan_deliveries(rendering, [])
+        assert (found.state, found.message_ref) == ("stale", "p1")
+
+
+async def test_whoever_lost_the_run_while_recording_records_nothing(postgresql_url: str) -> None:
+    taken = "UPDATE rendering SET fence = fence + 1, worker_id = 'w2' WHERE run_id = :run"
+    async with posting(postgresql_url) as (database, stores, rendering, delivery):
+        with pytest.raises(LeaseLost):
+            await recorded_while(taken, database, stores, rendering, delivery)
+        with pytest.raises(LeaseLost):
+            await stores.deliveries.plan_deliveries(rendering, [])
+        now = replace(rendering, fence=rendering.fence + 1, worker_id="w2")
+        (found,) = await stores.deliveries.plan_deliveries(now, [])
+        assert (found.state, found.message_ref) == ("attempting", None)
+
+
+AGENT = Scope("agent", "agent-1")
+WORDS = Chunk(number=0, page=None, place="", text="words", tokens=1)
+STATEMENTS = pytest.mark.parametrize(
+    "statement", ["DELETE FROM knowledge_entry .*name = ", "UPDATE knowledge_entry SET .*is_ready"]
+)
+"""Of those that finish a document: what had its name is deleted, and it becomes ready."""
+
+
+def draft(content: str, name: str = "a.txt") -> EntryDraft:
+    return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=5)
+
+
+@pytest.mark.parametrize("content", ["1", "2"], ids=["the same content", "another content"])
+@STATEMENTS
+async def test_of_two_with_one_name_one_entry_is_left(postgresql_url: str, statement: str, content: str) -> None:
+    async with opened(postgresql_url) as database:
+        knowledge = SqlKnowledge(database)
+        other = partial(knowledge.add, AGENT, draft(content), [WORDS])
+        async with played_at(statement, database, other) as adding:
+            mine = await knowledge.add(AGENT, draft("1"), [WORDS])
+        theirs = adding[0].result()
+        (left,) = await knowledge.entries([AGENT])
+        assert left in (mine, theirs)
+        assert (mine == theirs) is (content == "1")
+
+
+async def test_of_two_that_are_given_one_name_one_is_left(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as database:
+        knowledge = SqlKnowledge(database)
+        ids = [(await knowledge.add(AGENT, draft(name, name), [WORDS])).entry_id for name in ("a", "b")]
+        other = partial(knowledge.rename, AGENT, ids[1], "c")
+        async with played_at("DELETE FROM knowledge_entry", database, other, is_after=True):
+            await knowledge.rename(AGENT, ids[0], "c")
+        (left,) = await knowledge.entries([AGENT])
+        assert (left.name, left.entry_id) == ("c", ids[1])
+
+
+async def test_what_is_added_while_its_thread_is_forgotten_goes_with_it(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as database:
+        stores = stores_over(database)
+        thread = await stores.conversations.create(ADDRESS)
+        forget = partial(stores.conversations.delete_thread, thread.thread_id)
+        async with played_at("INSERT INTO knowledge_entry", database, forget):
+            with suppress(ToolError):
+                place = Scope("thread", thread.thread_id)
+                await SqlKnowledge(database).add(place, draft("1"), [WORDS])
+        assert await stores.count("knowledge_entry") == 0
+
+
+async def test_embeddings_of_an_entry_that_is_removed_go_with_it(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as database:
+        knowledge = SqlKnowledge(database)
+        entry = await knowledge.add(AGENT, draft("1"), [WORDS])
+        remove = partial(knowledge.remove, AGENT, entry.entry_id)
+        async with played_at("INSERT INTO knowledge_vector", database, remove) as removing:
+            await SqlKnowledgeVectors(database).insert_missing(entry.entry_id, "m", [[1.0]])
+        assert removing[0].result()
+        assert await stores_over(database).count("knowledge_vector") == 0

@@ -14,7 +14,7 @@ from storage.migrations import HEAD
 from storage.sql.database import migrate, open_database
 from tests.contracts.stores import ADDRESS, COMPLETED, Stores, asking, deciding, stores_over, told
 from tests.contracts.test_store_schedules import DAILY, HOOK, save
-from tests.integration.storage.test_migrations_with_rows import Rows, connected, revisions, rows
+from tests.integration.storage.test_migrations import Rows, connected, revisions, rows
 from tests.support.closing import close_after
 from tests.support.narrow import require
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,11 @@ class World:
         return sum(call.method == method and call.path.endswith(ending) for call in self.discord.calls)
 
 
+def bot(discord: DiscordSimulator, program: Program, **options: Any) -> DiscordApp:
+    named = {"token": discord.world.token, "api_url": discord.api_url, **options}
+    return DiscordApp(receive=program.receive, cursors=program, **named)
+
+
 @pytest.fixture(autouse=True)
 def quickly_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client waits so long for further servers; the simulator sends all at once."""
@@ -122,7 +128,7 @@ async def connect(discord: DiscordSimulator) -> AsyncIterator[Callable[[Program]
     apps: list[DiscordApp] = []
 
     async def connected(program: Program) -> World:
-        app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
+        app = bot(discord, program)
         apps.append(app)
         await app.start()
         return World(discord, program, app)

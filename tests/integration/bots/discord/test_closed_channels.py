@@ -22,16 +22,13 @@ def shown(messages) -> list[str]:
     return [one.elements[0].text for one in messages if one.is_bot]
 
 
-def signs(world, message_id: str) -> list[str]:
-    return [one.emoji for one in world.message(message_id).reactions]
-
-
 async def test_a_thread_in_which_the_bot_may_not_write_gets_a_word_in_its_channel(world) -> None:
     thread_id = (await world.begin()).thread_key
     world.discord.allow("4001", denied=SEND_IN_THREADS)
     await world.say("hello bob", thread_id=thread_id)
     said = await world.say("@threadhand more", thread_id=thread_id)
-    await world.until(lambda: signs(world, said) == ["❌"] and shown(world.general.messages))
+    await world.until(lambda: world.message(said).reactions and shown(world.general.messages))
+    assert [one.emoji for one in world.message(said).reactions] == ["❌"]
     assert shown(world.general.messages) == [f"@alice <#{thread_id}>: {MISSING_WRITE_PERMISSION}"]
     assert len(world.program.received) == 1
 
@@ -55,12 +52,17 @@ async def test_who_has_no_access_is_told_nothing_of_the_channel(world) -> None:
     assert shown(world.general.messages) == []
 
 
+async def working(world) -> tuple[Address, str]:
+    """The thread and the status message of a run. The bot may manage threads."""
+    world.discord.settings.bot_permissions |= MANAGE_THREADS
+    address = await world.begin()
+    return address, await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
+
+
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived: bool) -> None:
     """Also for a bot that may manage threads, and could write there."""
-    world.discord.settings.bot_permissions |= MANAGE_THREADS
-    address = await world.begin()
-    status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
+    address, status = await working(world)
     world.discord.lock_thread(address.thread_key, is_archived=is_archived)
     stop = require_type(await world.received(2), StopRequested)
     assert (stop.address, stop.person.person_id) == (address, "")
@@ -69,9 +71,7 @@ async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived
 
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(world, connect, is_archived: bool) -> None:
-    world.discord.settings.bot_permissions |= MANAGE_THREADS
-    address = await world.begin()
-    status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
+    address, status = await working(world)
     await world.app.close()
     world.discord.lock_thread(address.thread_key, is_archived=is_archived)
     app = (await connect(world.program)).app
@@ -81,9 +81,7 @@ async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(worl
 
 async def test_a_thread_is_looked_at_before_the_first_post_of_a_session(world, connect) -> None:
     """Because not all archived threads are looked at when the bot starts."""
-    world.discord.settings.bot_permissions |= MANAGE_THREADS
-    address = await world.begin()
-    status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
+    address, status = await working(world)
     await world.app.close()
     world.discord.lock_thread(address.thread_key, is_archived=True)
     world.program.cursor_of.clear()

@@ -6,21 +6,11 @@ import threading
 import pytest
 from discord.gateway import KeepAliveHandler
 
-from bots.discord.app import DiscordApp
 from bots.discord.gateway import backfill
 from core.domain.errors import ConfigurationError
 from core.tasks import spawn
+from tests.integration.bots.discord.conftest import bot
 from tests.support.waiting import until
-
-
-async def refused(discord, program, *, token: str | None = None, api_url: str = "") -> str:
-    app = DiscordApp(
-        token=token or discord.world.token, receive=program.receive, cursors=program, api_url=api_url or discord.api_url
-    )
-    with pytest.raises(ConfigurationError) as error:
-        await app.start()
-    await app.close()
-    return str(error.value)
 
 
 def heartbeats() -> list[KeepAliveHandler]:
@@ -111,33 +101,22 @@ async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> Non
 
 
 @pytest.mark.parametrize(
-    ("token", "api_url", "sentence"),
-    [("wrong", "", "THREADHAND_DISCORD_TOKEN"), ("", "http://127.0.0.1:1", "cannot be reached")],
+    ("options", "sentence"),
+    [({"token": "wrong"}, "THREADHAND_DISCORD_TOKEN"), ({"api_url": "http://127.0.0.1:1"}, "cannot be reached")],
 )
-async def test_who_cannot_sign_in_is_told_in_one_sentence(discord, program, token, api_url, sentence) -> None:
-    app = DiscordApp(
-        token=token or discord.world.token, receive=program.receive, cursors=program, api_url=api_url or discord.api_url
-    )
+async def test_who_cannot_sign_in_is_told_in_one_sentence(discord, program, options, sentence) -> None:
+    app = bot(discord, program, **options)
     with pytest.raises(ConfigurationError, match=sentence):
         await app.start()
     await app.close()
 
 
-async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> None:
-    sentence = await refused(discord, program, api_url="http://127.0.0.1:1")
-    assert "cannot be reached" in sentence
-
-
 async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(discord, program) -> None:
     discord.settings.shards = 2  # five seconds lie between their identifications
-    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
+    app = bot(discord, program)
     starting = spawn(app.start(), name="start")
     await until(lambda: len(heartbeats()) >= 2)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert await asyncio.to_thread(all_ended, heartbeats())
-
-
-async def test_a_wrong_token_is_one_sentence_with_the_remedy(discord, program) -> None:
-    assert "THREADHAND_DISCORD_TOKEN" in await refused(discord, program, token="wrong")

@@ -7,14 +7,11 @@ import pytest
 from core.domain.actions import IncomingMessage, MessageEdited
 from core.domain.json import JsonObject
 from simulator.discord.world import Event
+from tests.support.narrow import require_type
 
 
 def tell(world, name: str, payload: JsonObject) -> None:
     world.discord.world.publish(Event(name=name, payload=payload))
-
-
-def logins(world) -> int:
-    return world.calls("GET", "/users/@me")
 
 
 @pytest.mark.parametrize(
@@ -33,11 +30,11 @@ def logins(world) -> int:
     ],
 )
 async def test_an_event_that_cannot_be_read_does_not_end_the_connection(world, name: str, payload: JsonObject):
-    before = logins(world)
+    before = world.calls("GET", "/users/@me")
     tell(world, name, payload)
     await world.say("@threadhand still there?")
     assert (await world.received()).text == "still there?"
-    assert logins(world) == before
+    assert world.calls("GET", "/users/@me") == before
     assert await world.app.is_connected()
 
 
@@ -49,6 +46,5 @@ async def test_an_edit_that_is_told_in_part_is_asked_for_whole(world):
     stored.content, stored.edited_at = "@threadhand count the words", time.time()
     partial = {"id": message_id, "channel_id": channel_id, "content": "count the words"}
     tell(world, "MESSAGE_UPDATE", {**partial, "guild_id": next(iter(world.discord.world.guilds))})
-    edited = await world.received(2)
-    assert isinstance(edited, MessageEdited)
+    edited = require_type(await world.received(2), MessageEdited)
     assert edited.text.endswith("count the words")

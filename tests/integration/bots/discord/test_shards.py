@@ -1,20 +1,26 @@
-"""Processes that divide the shards of a bot: each hears, and catches up on, the guilds of its own."""
+"""Several processes with one token: each hears its own shards, and what Discord allows is for all together."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from discord.http import Route
 
 from bots.delivery.content import Notice
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
 from bots.discord.app import DiscordApp
+from bots.discord.rest.client import global_rate_limit
 from bots.settings.discord import Shards
 from core.domain.actions import IncomingMessage
-from core.domain.errors import ConfigurationError, SurfaceRefused
+from core.domain.errors import ConfigurationError, SurfaceRateLimited, SurfaceRefused
 from core.domain.threads import Address
-from simulator.discord import DiscordSimulator
+from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.discord.rules.permissions import MANAGE_THREADS
 from simulator.discord.world import FORUM
-from tests.integration.bots.discord.conftest import Program
+from tests.integration.bots.discord.conftest import Program, bot
+from tests.support.closing import close_after
 from tests.support.waiting import until
 
 FIRST, SECOND = Shards(0, 0, 2), Shards(1, 1, 2)
@@ -27,7 +33,7 @@ async def connect(discord: DiscordSimulator) -> AsyncIterator[Connect]:
     apps: list[DiscordApp] = []
 
     async def connected(program: Program, shards: Shards) -> DiscordApp:
-        app = bot(discord, program, shards)
+        app = bot(discord, program, shards=shards)
         apps.append(app)
         await app.start()
         return app
@@ -35,18 +41,6 @@ async def connect(discord: DiscordSimulator) -> AsyncIterator[Connect]:
     yield connected
     for app in apps:
         await app.close()
-
-
-def bot(discord: DiscordSimulator, program: Program, shards: Shards) -> DiscordApp:
-    return DiscordApp(
-        token=discord.token, receive=program.receive, cursors=program, api_url=discord.api_url, shards=shards
-    )
-
-
-def two_programs() -> tuple[Program, Program]:
-    """Two processes around one database."""
-    first = Program()
-    return first, Program(claimed=first.claimed, cursor_of=first.cursor_of)
 
 
 def places(discord: DiscordSimulator) -> tuple[str, str, str]:
@@ -60,14 +54,10 @@ def texts(program: Program) -> list[str]:
     return [one.text for one in program.received if isinstance(one, IncomingMessage)]
 
 
-async def noted(program: Program, channel_id: str) -> None:
-    """The process has begun to listen, and to remember how far."""
-    await until(lambda: any(scope.endswith(f"/{channel_id}") for scope in program.cursor_of))
-
-
 async def test_each_process_hears_what_belongs_to_its_shards(discord, connect) -> None:
     here, there, direct = places(discord)
-    first, second = two_programs()
+    first = Program()
+    second = Program(claimed=first.claimed, cursor_of=first.cursor_of)  # around the same database
     await connect(first, FIRST)
     await connect(second, SECOND)
     await discord.say("alice", here, "@threadhand north")
@@ -82,13 +72,14 @@ async def test_each_process_hears_what_belongs_to_its_shards(discord, connect) -
 
 async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_other(discord, connect) -> None:
     here, there, _ = places(discord)
-    first, second = two_programs()
+    first = Program()
+    second = Program(claimed=first.claimed, cursor_of=first.cursor_of)  # around the same database
     await connect(first, FIRST)
     away = await connect(second, SECOND)
     thread = await discord.say("alice", there, "@threadhand south")
     await until(lambda: second.received)
     await until(lambda: any(one.threads for one in discord.view().channels))
-    await noted(second, there)
+    await until(lambda: any(scope.endswith(f"/{there}") for scope in second.cursor_of))
     await away.close()
 
     await discord.say("alice", there, "@threadhand again")
@@ -113,7 +104,7 @@ async def test_any_process_begins_tasks_in_a_forum_and_respects_its_locks(discor
     discord.settings.bot_permissions |= MANAGE_THREADS
     discord.add_guild("South", people=("alice",), shard=1)
     forum = discord.add_channel("reports", FORUM)
-    app = await connect(two_programs()[0], shards)
+    app = await connect(Program(), shards)
     place = Address(platform="discord", workspace_id=forum.guild_id, channel_id=forum.channel_id, thread_key="")
 
     async def is_allowed() -> None:
@@ -141,6 +132,66 @@ async def test_any_process_begins_tasks_in_a_forum_and_respects_its_locks(discor
 
 
 async def test_a_division_that_discord_refuses_names_its_setting(discord, program) -> None:
-    app = bot(discord, program, Shards(2, 2, 2))
+    app = bot(discord, program, shards=Shards(2, 2, 2))
     with pytest.raises(ConfigurationError, match="THREADHAND_DISCORD_SHARDS"):
         await app.start()
+
+
+CHANNELS = tuple(f"channel{number}" for number in range(12))
+CALLS = 120
+
+
+@asynccontextmanager
+async def signed_in(
+    discord: DiscordSimulator, limiter: RateLimiter, *, limits_proactively: bool
+) -> AsyncIterator[DiscordApp]:
+    app = bot(discord, Program())
+    app.client.rest.call_limiter.limiter = limiter
+    app.client.rest.call_limiter.limits_proactively = limits_proactively
+    scale, discord.settings.rate_limit_scale = discord.settings.rate_limit_scale, 0
+    await app.sign_in()
+    discord.settings.rate_limit_scale = scale
+    async with close_after(app):
+        yield app
+
+
+@pytest.fixture
+async def strict() -> AsyncIterator[DiscordSimulator]:
+    async with DiscordSimulator(settings=DiscordSettings(), channels=CHANNELS) as simulator:
+        yield simulator
+
+
+async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimulator) -> None:
+    """discord.py sits out a refusal by itself, and tells nobody: it is heard all the same."""
+    waits: list[tuple[str, str]] = []
+    budget = MemoryRateBudget()
+    limiter = RateLimiter(budget, waited=lambda platform, call, _s: waits.append((platform, call)))
+    strict.settings.rate_limit_scale = 2.0
+    counted = global_rate_limit(strict.world.token, limits_proactively=False)
+    async with (
+        signed_in(strict, limiter, limits_proactively=False) as one,
+        signed_in(strict, limiter, limits_proactively=False) as other,
+    ):
+        # a route without a limit of its own
+        calls = (one.client.rest.call("GET", "/users/@me") for _ in range(CALLS))
+        reading = asyncio.gather(*calls)
+        await until(lambda: budget.is_blocked(counted))
+        before = sum(call.status == 429 for call in strict.calls)
+        strict.settings.rate_limit_scale = 0
+        await other.client.rest.call("GET", "/users/@me")
+        assert waits == [("discord", "global")]
+        await reading
+    assert before > 0
+
+
+async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -> None:
+    budget = MemoryRateBudget()
+    await budget.record_refusal([global_rate_limit(strict.world.token, limits_proactively=True)], seconds=100)
+    async with signed_in(strict, RateLimiter(budget), limits_proactively=True) as app:
+        call_limiter = app.client.rest.call_limiter
+        for path in ("/interactions/1/token/callback", "/webhooks/1/token/messages/@original"):
+            async with asyncio.timeout(30):
+                await call_limiter.wait_for_turn(Route("POST", path))
+        with pytest.raises(SurfaceRateLimited) as limited:
+            await app.client.rest.call("GET", "/users/@me")
+    assert limited.value.retry_after_seconds > 50

@@ -129,8 +129,7 @@ async def test_without_layouts_a_status_and_a_question_are_shown_found_and_press
     surface = world.app.surface
     ref = await surface.post(address, ASK, delivery_id="d1")
     await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["red"].control_id)
-    answered = await world.received(2)
-    assert isinstance(answered, AskAnswered)
+    answered = require_type(await world.received(2), AskAnswered)
     assert (answered.ask_id, answered.option) == ("a", 0)
     ref = await surface.post(address, STOPPABLE, delivery_id="d2")
     assert "Counting" in str(world.message(ref).elements)

@@ -11,7 +11,7 @@ from simulator.slack import SlackSimulator
 from storage.sql.database import Database
 from storage.sql.stores.inbox import SqlInbox
 from tests.databases import open_sqlite
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running, started, thread_in
 from tests.integration.bots.slack.storing_app import StoringReceiver
 
 
@@ -35,16 +35,13 @@ async def app(slack: SlackSimulator, receiver: RecordingReceiver) -> AsyncIterat
 @pytest.fixture
 async def speaker(slack: SlackSimulator) -> AsyncIterator[SlackApp]:
     """An app that only speaks, as a worker's does."""
-    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
-    await app.start()
-    yield app
-    await app.close()
+    async with started(slack) as app:
+        yield app
 
 
 @pytest.fixture
 async def address(slack: SlackSimulator) -> Address:
-    ts = await slack.say("alice", channel_of(slack), "a thread")
-    return Address(platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key=ts)
+    return thread_in(slack, await slack.say("alice", channel_of(slack), "a thread"))
 
 
 @pytest.fixture

@@ -1,16 +1,18 @@
 """What the tests of a whole conversation share: a patient look, and a receiver that takes what comes in."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
 from core.domain.actions import IncomingMessage
-from core.domain.threads import IncomingFile
+from core.domain.threads import Address, IncomingFile
 from simulator.slack import SlackSimulator
 from simulator.view import SeenChannel, SentFile
 from tests.support.closing import close_after
+from tests.support.narrow import require_type
 from tests.support.waiting import until
 
 WAIT_SECONDS = 30.0
@@ -35,6 +37,12 @@ class RecordingReceiver:
         self.taken.append(inbound)
         return self.outcome
 
+    async def message(self) -> IncomingMessage:
+        """The one thing that has come in, once it is there: a message."""
+        await until(lambda: self.taken)
+        (message,) = self.taken
+        return require_type(message, IncomingMessage)
+
 
 def general(slack: SlackSimulator) -> SeenChannel:
     """The one public channel."""
@@ -51,30 +59,35 @@ def replies(slack: SlackSimulator) -> int:
 
 
 @asynccontextmanager
-async def running(
-    slack: SlackSimulator, receiver: RecordingReceiver, *, admits: Callable[[UserAction], Awaitable[bool]] | None = None
-) -> AsyncIterator[SlackApp]:
-    """The app by Socket Mode against the simulated Slack."""
-    async with close_after(
-        SlackApp(
-            bot_token=slack.settings.bot_token,
-            app_token=slack.settings.app_token,
-            api_url=slack.api_url,
-            receive=receiver.receive,
-            admits=admits,
-        )
-    ) as app:
+async def started(slack: SlackSimulator, **options: Any) -> AsyncIterator[SlackApp]:
+    """The app against the simulated Slack; without more options it only speaks, as a worker's does."""
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url, **options)
+    async with close_after(app):
         await app.start()
         yield app
 
 
+def running(
+    slack: SlackSimulator, receiver: RecordingReceiver, **options: Any
+) -> AbstractAsyncContextManager[SlackApp]:
+    """The app by Socket Mode."""
+    return started(slack, app_token=slack.settings.app_token, receive=receiver.receive, **options)
+
+
+async def mention(slack: SlackSimulator, receiver: RecordingReceiver, words: str, **more: Any) -> IncomingMessage:
+    """Alice mentions the agent in the channel. Returns what has come in of it."""
+    await slack.say("alice", channel_of(slack), f"@threadhand {words}", **more)
+    return await receiver.message()
+
+
+def thread_in(slack: SlackSimulator, ts: str) -> Address:
+    """The address of a thread in the channel."""
+    return Address(platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key=ts)
+
+
 async def attached(slack: SlackSimulator, receiver: RecordingReceiver, content: bytes) -> IncomingFile:
     """A file that somebody has sent with a mention, as it came in."""
-    sent = SentFile(name="a.bin", content=content)
-    await slack.say("alice", channel_of(slack), "@threadhand read", files=[sent])
-    await until(lambda: receiver.taken)
-    message = receiver.taken[0]
-    assert isinstance(message, IncomingMessage)
+    message = await mention(slack, receiver, "read", files=[SentFile(name="a.bin", content=content)])
     return message.files[0]
 
 

@@ -17,8 +17,7 @@ from core.domain.threads import Decision, Ignore
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.message_events import posted_event, subscription_of
 from storage.sql.stores.inbox import SqlInbox
-from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of
-from tests.support.closing import close_after
+from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of, started
 from tests.support.waiting import until
 
 UNHEARD = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=("general", "other"))
@@ -74,16 +73,8 @@ class StoringReceiver:
 
 @asynccontextmanager
 async def listening(slack: SlackSimulator, storing_receiver: StoringReceiver) -> AsyncGenerator[SlackApp, None]:
-    async with close_after(
-        SlackApp(
-            bot_token=slack.settings.bot_token,
-            app_token=slack.settings.app_token,
-            api_url=slack.api_url,
-            receive=storing_receiver.receive,
-            inbox=storing_receiver.inbox,
-        )
-    ) as app:
-        await app.start()
+    options = {"receive": storing_receiver.receive, "inbox": storing_receiver.inbox}
+    async with started(slack, app_token=slack.settings.app_token, **options) as app:
         # an event that Slack has before it knows of the socket is given up at once
         await until(slack.socket_mode.is_connected)
         yield app

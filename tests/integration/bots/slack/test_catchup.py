@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-from yarl import URL
 
 from bots.delivery.content import AnswerPart
 from bots.inbound.actions import MISSED_SECONDS_MAX
@@ -23,15 +21,14 @@ from bots.slack.events.handler import EventHandler
 from bots.slack.web_api.channel_history import CHANNEL_PAGES_MAX, PAGE_SIZE
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces
-from core import failpoints
 from core.domain.actions import IncomingMessage
-from core.domain.threads import Address, Ignore
+from core.domain.threads import Ignore
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.message_events import posted_event
 from simulator.slack.people.interactions import BusyPeople
 from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.slack.installable_app import opened
-from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, RecordingReceiver, channel_of
+from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, RecordingReceiver, channel_of, started, thread_in
 from tests.integration.bots.slack.storing_app import (
     UNHEARD,
     StoringReceiver,
@@ -41,10 +38,9 @@ from tests.integration.bots.slack.storing_app import (
     listening,
     told,
 )
-from tests.integration.bots.slack.test_http import SECRET, send, signed
-from tests.support.closing import close_after
+from tests.integration.bots.slack.test_http import SECRET, send, served, signed
+from tests.support.failpoints import armed
 from tests.support.waiting import until
-from tests.support.web import serve_http
 
 
 async def settled(storing_receiver: StoringReceiver, channels: int) -> None:
@@ -53,6 +49,12 @@ async def settled(storing_receiver: StoringReceiver, channels: int) -> None:
 
 
 FIRST, SECOND = "T0SIM0001", "T0SIM0002"
+THROUGH = "caught up in workspace"
+
+
+@pytest.fixture(autouse=True)
+def full_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
 
 
 @pytest.fixture
@@ -66,10 +68,15 @@ def direct(slack: SlackSimulator, name: str = "bob") -> str:
     return workspace.direct_with(workspace.names[name].user_id, workspace.bot.user_id).channel_id
 
 
+async def catch_up(slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture) -> None:
+    """Starts the app, which reads what it missed, and ends it again."""
+    async with listening(slack, storing_receiver):
+        await told(caplog, THROUGH)
+
+
 async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
     slack: SlackSimulator, storing_receiver: StoringReceiver, speaker: SlackApp, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level("INFO")
     channel, private = channel_of(slack), direct(slack, "alice")
     async with listening(slack, storing_receiver):
         root = await slack.say("alice", channel, "@threadhand begin")
@@ -82,11 +89,10 @@ async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
     await slack.say("alice", channel, "pizza", thread_id=foreign)
     await slack.say("alice", channel, "go on", thread_id=root)
     await slack.say("alice", private, "hello again")
-    address = Address(platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel, thread_key=root)
-    await speaker.surface.post(address, AnswerPart(markdown="mine"), delivery_id="d1")
+    await speaker.surface.post(thread_in(slack, root), AnswerPart(markdown="mine"), delivery_id="d1")
 
     async with listening(slack, storing_receiver):
-        line = await told(caplog, "caught up in workspace")
+        line = await told(caplog, THROUGH)
         assert sorted(storing_receiver.taken[2:]) == ["go on", "hello again", "while you slept"]
         assert line.endswith("6 messages, 3 for the agent")
 
@@ -100,7 +106,7 @@ async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
     caplog.clear()
     await slack.say("bob", channel, "nothing for anybody, again")
     async with listening(slack, storing_receiver):
-        line = await told(caplog, "caught up in workspace")
+        line = await told(caplog, THROUGH)
     assert line.endswith("1 messages, 0 for the agent")
     assert len(storing_receiver.taken) == 6
 
@@ -108,7 +114,6 @@ async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
 async def test_a_thread_is_read_from_where_the_agent_came_in(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level("INFO")
     channel = channel_of(slack)
     async with listening(slack, storing_receiver):
         foreign = await slack.say("bob", channel, "lunch?")
@@ -124,23 +129,20 @@ async def test_a_thread_is_read_from_where_the_agent_came_in(
     await slack.say("alice", channel, "@threadhand cook", thread_id=other)
     await slack.say("alice", channel, "with salt", thread_id=other)
 
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
+    await catch_up(slack, storing_receiver, caplog)
     assert storing_receiver.taken == ["order", "cook", "with salt"]
 
 
 async def test_what_is_beyond_the_last_page_is_left_and_said_to_be(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level("INFO")
     await heard_once(slack, storing_receiver)
     channel = channel_of(slack)
     await slack.say("alice", channel, "@threadhand the oldest")
     for _ in range(PAGE_SIZE * CHANNEL_PAGES_MAX):
         await slack.say("bob", channel, "chatter")
     await slack.say("alice", channel, "@threadhand the newest")
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
+    await catch_up(slack, storing_receiver, caplog)
     assert storing_receiver.taken == ["begin", "the newest"]
     assert await told(caplog, "too much was missed") == (
         f"slack: in 1 channels of workspace {FIRST} too much was missed: {channel}"
@@ -162,10 +164,7 @@ async def test_a_channel_that_could_not_be_read_is_tried_again(
     code: str,
 ):
     monkeypatch.setattr(backfill, "RETRY_SECONDS", 0.1)
-    async with listening(slack, storing_receiver):
-        await slack.say("alice", channel_of(slack), "@threadhand begin")
-        await until(lambda: len(storing_receiver.taken) == 1)
-        await storing_receiver.marked(1)
+    await heard_once(slack, storing_receiver)
     await slack.say("alice", channel_of(slack), "@threadhand heard")
     slack.misbehave(fault, method="conversations.history", times=times, code=code)
     async with listening(slack, storing_receiver):
@@ -189,7 +188,6 @@ async def test_missing_rights_are_told_once(storing_receiver: StoringReceiver, c
 async def test_each_workspace_is_read_with_its_own_token(
     slack: SlackSimulator, receiver: RecordingReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: str
 ):
-    caplog.set_level("INFO")
     second = slack.add_workspace("second", bot_token="xoxb-second", people=("carol",))
     async with opened(slack, receiver, tmp_path, allowed=(FIRST, SECOND)) as installable:
         await installable.install(FIRST)
@@ -220,25 +218,13 @@ async def test_what_slack_did_not_deliver_for_too_many_events_is_read(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
     await heard_once(slack, storing_receiver)
-    async with close_after(
-        SlackApp(
-            bot_token=slack.settings.bot_token,
-            signing_secret=SECRET,
-            api_url=slack.api_url,
-            receive=storing_receiver.receive,
-            inbox=storing_receiver.inbox,
-        )
-    ) as app:
-        await app.start()
-        application = web.Application()
-        application.add_routes(app.http_routes())
-        async with serve_http(application) as origin:
-            url = URL(f"{origin}/slack/events")
-            await slack.say("bob", channel_of(slack), "@threadhand while Slack said nothing")
-            limited = {"type": "app_rate_limited", "team_id": FIRST, "api_app_id": "A1"}
-            body = json.dumps(limited | {"minute_rate_limited": int(time.time())}).encode()
-            assert await send(url, body, signed(body)) == (200, "")
-            await until(lambda: "while Slack said nothing" in storing_receiver.taken)
+    options = {"receive": storing_receiver.receive, "inbox": storing_receiver.inbox}
+    async with started(slack, signing_secret=SECRET, **options) as app, served(app) as url:
+        await slack.say("bob", channel_of(slack), "@threadhand while Slack said nothing")
+        limited = {"type": "app_rate_limited", "team_id": FIRST, "api_app_id": "A1"}
+        body = json.dumps(limited | {"minute_rate_limited": int(time.time())}).encode()
+        assert await send(url, body, signed(body)) == (200, "")
+        await until(lambda: "while Slack said nothing" in storing_receiver.taken)
     assert "more events than Slack delivers" in caplog.text
 
 
@@ -262,21 +248,16 @@ def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
 async def test_what_was_cut_off_while_reading_is_read_at_the_next_start(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, failpoint: str
 ):
-    caplog.set_level("INFO")
     await heard_once(slack, storing_receiver)
     marks = await storing_receiver.marks()
     await slack.say("alice", channel_of(slack), "@threadhand still wanted")
-    failpoints.arm(f"{failpoint}:raise")
-    try:
+    with armed(f"{failpoint}:raise"):
         async with listening(slack, storing_receiver):
             await told(caplog, "catching up in workspace")
             await slack.say("alice", channel_of(slack), "@threadhand live")
             await until(lambda: storing_receiver.taken[-1] == "live")
-    finally:
-        failpoints.arm("")
     assert marks.items() <= (await storing_receiver.marks()).items()
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
+    await catch_up(slack, storing_receiver, caplog)
     assert storing_receiver.taken == ["begin", "live", "still wanted"]
 
 
@@ -364,10 +345,6 @@ async def test_marks_stay_before_a_gap_until_it_is_filled(storing_receiver: Stor
     assert await stored() == {"T1:C1": third, "T1:C2": second}
 
 
-FIRST, SECOND = "T0SIM0001", "T0SIM0002"
-THROUGH = "caught up in workspace"
-
-
 def other(slack: SlackSimulator) -> str:
     return slack.workspace.channel_names["other"].channel_id
 
@@ -375,14 +352,12 @@ def other(slack: SlackSimulator) -> str:
 async def test_a_first_mention_and_a_first_direct_message_are_taken_once(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level("INFO")
     await heard_once(slack, storing_receiver)
     await slack.say("bob", other(slack), "nothing for anybody")
     await slack.say("bob", other(slack), "@threadhand over here")
     await slack.say("bob", direct(slack), "and here")
     for _ in range(2):
-        async with listening(slack, storing_receiver):
-            await told(caplog, THROUGH)
+        await catch_up(slack, storing_receiver, caplog)
         caplog.clear()
         await slack.say("alice", channel_of(slack), "chatter")
     assert storing_receiver.taken[0] == "begin"
@@ -392,20 +367,12 @@ async def test_a_first_mention_and_a_first_direct_message_are_taken_once(
 async def test_a_first_word_is_found_where_nothing_was_ever_heard(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level("INFO")
-    async with listening(slack, storing_receiver):
-        await until_known(storing_receiver)
-    await slack.say("bob", direct(slack), "the first word")
-    async with listening(slack, storing_receiver):
-        await told(caplog, THROUGH)
-    assert storing_receiver.taken == ["the first word"]
-
-
-async def until_known(storing_receiver: StoringReceiver) -> None:
-    """Waits until it is stored since when the bot listens."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while f"{FIRST}:" not in await storing_receiver.inbox.cursors("slack"):
+    async with listening(slack, storing_receiver), asyncio.timeout(WAIT_SECONDS):
+        while f"{FIRST}:" not in await storing_receiver.inbox.cursors("slack"):  # since when the bot listens
             await asyncio.sleep(0.01)
+    await slack.say("bob", direct(slack), "the first word")
+    await catch_up(slack, storing_receiver, caplog)
+    assert storing_receiver.taken == ["the first word"]
 
 
 def test_what_was_looked_for_last_counts_and_no_clock_that_was_ahead() -> None:
@@ -419,33 +386,25 @@ def test_what_was_looked_for_last_counts_and_no_clock_that_was_ahead() -> None:
 async def test_a_listing_that_fails_keeps_nothing_else_from_being_read_and_is_done_again(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, failpoint: str
 ):
-    caplog.set_level("INFO")
     await heard_once(slack, storing_receiver)
     await slack.say("bob", other(slack), "@threadhand not yet")
     await slack.say("alice", channel_of(slack), "@threadhand known")
-    failpoints.arm(f"{failpoint}:raise")
-    try:
-        async with listening(slack, storing_receiver):
-            await told(caplog, THROUGH)
-    finally:
-        failpoints.arm("")
+    with armed(f"{failpoint}:raise"):
+        await catch_up(slack, storing_receiver, caplog)
     assert storing_receiver.taken == ["begin", "known"]
     caplog.clear()
-    async with listening(slack, storing_receiver):
-        await told(caplog, THROUGH)
+    await catch_up(slack, storing_receiver, caplog)
     assert storing_receiver.taken == ["begin", "known", "not yet"]
 
 
 async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level("INFO")
     channel = channel_of(slack)
     root = await heard_once(slack, storing_receiver)
     await slack.delete("alice", channel, root)
     await slack.say("alice", channel, "@threadhand anew")
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
+    await catch_up(slack, storing_receiver, caplog)
     assert storing_receiver.taken == ["begin", "anew"]
     assert calls_of(slack, "conversations.replies") == 1
     assert "not caught up" not in caplog.text
@@ -454,7 +413,6 @@ async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(
 async def test_what_was_left_alone_is_not_decided_again(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level("INFO")
     channel = channel_of(slack)
     async with listening(slack, storing_receiver):
         storing_receiver.decision = Ignore(reason="another agent is at work")
@@ -463,15 +421,13 @@ async def test_what_was_left_alone_is_not_decided_again(
         await storing_receiver.marked_ignored()
         storing_receiver.decision = None
     await slack.say("alice", channel, "@threadhand but now", thread_id=root)
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
+    await catch_up(slack, storing_receiver, caplog)
     assert storing_receiver.taken == ["but now"]
 
 
 async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start(
     storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    caplog.set_level("INFO")
     monkeypatch.setattr(backfill, "NEW_CHANNELS_MAX", PAGE_SIZE + 5)
     channels = ("general", "other", *(f"c{number}" for number in range(PAGE_SIZE + 10)))
     settings = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=channels)

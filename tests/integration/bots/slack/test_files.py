@@ -20,7 +20,15 @@ from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, attached, general, read, replies, running
+from tests.integration.bots.slack.socket_mode_app import (
+    RecordingReceiver,
+    attached,
+    general,
+    read,
+    replies,
+    running,
+    started,
+)
 from tests.support.closing import close_after
 from tests.support.web import serve_http
 
@@ -55,12 +63,9 @@ async def test_an_answer_comes_with_its_files_and_another_process_finds_them(
     assert "<code>" in text_of(message)
     assert "Result" in text_of(message)
     assert "0.txt" not in text_of(message), "each name is shown once, on its file"
-    other = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
-    await other.start()
-    found = {await other.surface.find(address, one) for one in ids}
-    assert found == {message.message_id}
-    assert await other.surface.find(address, str(uuid.uuid4())) is None
-    await other.close()
+    async with started(slack) as other:
+        assert {await other.surface.find(address, one) for one in ids} == {message.message_id}
+        assert await other.surface.find(address, str(uuid.uuid4())) is None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
 import aiohttp
@@ -14,9 +15,10 @@ from yarl import URL
 
 from bots.inbound.actions import UserAction
 from bots.slack.app import SlackApp
-from core.domain.actions import AskAnswered, IncomingMessage
+from core.domain.actions import AskAnswered
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, started
+from tests.support.narrow import require_type
 from tests.support.web import serve_http
 from tests.unit.bots.slack.events.test_parse import fixture
 
@@ -42,20 +44,23 @@ def event(text: str = "<@U0> hello", **more: str) -> bytes:
 
 @pytest.fixture
 async def http_app(slack: SlackSimulator, receiver: RecordingReceiver) -> AsyncIterator[SlackApp]:
-    app = SlackApp(
-        bot_token=slack.settings.bot_token, signing_secret=SECRET, api_url=slack.api_url, receive=receiver.receive
-    )
-    await app.start()
-    yield app
-    await app.close()
+    async with started(slack, signing_secret=SECRET, receive=receiver.receive) as app:
+        yield app
+
+
+@asynccontextmanager
+async def served(app: SlackApp) -> AsyncIterator[URL]:
+    """The address at which Slack tells the app of events."""
+    application = web.Application()
+    application.add_routes(app.http_routes())
+    async with serve_http(application) as origin:
+        yield URL(f"{origin}/slack/events")
 
 
 @pytest.fixture
 async def url(http_app: SlackApp) -> AsyncIterator[URL]:
-    application = web.Application()
-    application.add_routes(http_app.http_routes())
-    async with serve_http(application) as origin:
-        yield URL(f"{origin}/slack/events")
+    async with served(http_app) as url:
+        yield url
 
 
 async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
@@ -97,24 +102,12 @@ async def test_what_strangers_write_is_not_parsed(slack: SlackSimulator, receive
     async def nobody(_action: UserAction) -> bool:
         return False
 
-    alice = next(one for one in slack.workspace.members.values() if one.name == "alice")
-    app = SlackApp(
-        bot_token=slack.settings.bot_token,
-        signing_secret=SECRET,
-        api_url=slack.api_url,
-        receive=receiver.receive,
-        admits=nobody,
-    )
-    await app.start()
-    application = web.Application()
-    application.add_routes(app.http_routes())
-    async with serve_http(application) as origin:
-        url = URL(f"{origin}/slack/events")
+    alice = slack.member("alice")
+    options = {"signing_secret": SECRET, "receive": receiver.receive, "admits": nobody}
+    async with started(slack, **options) as app, served(app) as url:
         body = event(" " * 39_000 + "<@U7> agent:coder hello", user=alice.user_id)
         assert (await send(url, body, signed(body)))[0] == 200
-    await app.close()
-    (message,) = receiver.taken
-    assert isinstance(message, IncomingMessage)
+    message = await receiver.message()
     assert (message.text, message.agent_id, message.is_addressed) == ("", None, True)
     assert message.person.person_id == alice.user_id
 
@@ -131,8 +124,7 @@ async def test_a_click_comes_as_a_form(url: URL, receiver: RecordingReceiver):
         headers = {**signed(body), "Content-Type": "application/x-www-form-urlencoded"}
         assert (await send(url, body, headers))[0] == 200
     (answer,) = receiver.taken
-    assert isinstance(answer, AskAnswered)
-    assert answer.address.workspace_id == "T0SIM0001"
+    assert require_type(answer, AskAnswered).address.workspace_id == "T0SIM0001"
 
 
 async def test_before_the_start_and_after_the_end_slack_is_asked_to_come_again(

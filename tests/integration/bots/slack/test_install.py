@@ -63,12 +63,18 @@ async def test_the_way_back_serves_once_and_in_its_own_browser_alone(installable
     assert len(await installable.stored()) == 1
 
 
-async def test_a_code_that_slack_does_not_confirm_installs_nothing(installable: InstallableApp) -> None:
+@pytest.mark.parametrize(
+    ("answer", "status", "words"), [({"code": "none"}, 502, ""), ({"error": "access_denied"}, 200, "not installed")]
+)
+async def test_a_code_that_slack_does_not_confirm_and_a_no_install_nothing(
+    installable: InstallableApp, answer: dict[str, str], status: int, words: str
+) -> None:
     async with new_browser() as browser:
         async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
             state = URL(begin.headers["Location"]).query["state"]
-        back = (installable.url / "slack/oauth_redirect").with_query(code="none", state=state)
-        assert (await installable.come_back(back, browser))[0] == 502
+        back = (installable.url / "slack/oauth_redirect").with_query(**answer, state=state)
+        shown = await installable.come_back(back, browser)
+    assert (shown[0], words in shown[1]) == (status, True)
     assert await installable.stored() == []
 
 
@@ -83,15 +89,6 @@ async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: Inst
     assert newer != sealed
     again = await installable.tokens.find_token(FIRST)
     assert again == access
-
-
-async def test_who_declines_installs_nothing(installable: InstallableApp) -> None:
-    async with new_browser() as browser:
-        async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
-            state = URL(begin.headers["Location"]).query["state"]
-        back = (installable.url / "slack/oauth_redirect").with_query(error="access_denied", state=state)
-        assert "not installed" in (await installable.come_back(back, browser))[1]
-    assert await installable.stored() == []
 
 
 async def test_a_token_under_an_old_key_is_sealed_with_the_newest(installable: InstallableApp) -> None:

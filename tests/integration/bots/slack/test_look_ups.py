@@ -13,9 +13,8 @@ from simulator.slack import SlackSimulator
 from storage.sql.database import Database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.workspaces import SqlPairings
-from tests.integration.bots.slack.socket_mode_app import channel_of
+from tests.integration.bots.slack.socket_mode_app import channel_of, started
 from tests.integration.bots.slack.storing_app import StoringReceiver, calls_of
-from tests.support.closing import close_after
 from tests.support.waiting import until
 
 LOOK_UPS = ("users.info", "conversations.replies", "usergroups.users.list")
@@ -33,23 +32,9 @@ async def guarded(
     async def receive(action: UserAction) -> Outcome:
         return await check.find_refusal(action) or await receiver.receive(action)
 
-    async with close_after(
-        SlackApp(
-            bot_token=slack.settings.bot_token,
-            app_token=slack.settings.app_token,
-            api_url=slack.api_url,
-            receive=receive,
-            admits=check.admits,
-            conversations=SqlConversations(database),
-            groups=groups,
-        )
-    ) as app:
-        await app.start()
+    options = {"app_token": slack.settings.app_token, "conversations": SqlConversations(database), "groups": groups}
+    async with started(slack, receive=receive, admits=check.admits, **options) as app:
         yield app
-
-
-def looked_up(slack: SlackSimulator) -> list[int]:
-    return [calls_of(slack, method) for method in LOOK_UPS]
 
 
 async def test_what_is_not_for_the_bot_costs_no_look_up(
@@ -66,10 +51,10 @@ async def test_what_is_not_for_the_bot_costs_no_look_up(
         await slack.delete("bob", channel, reply)
         request = await slack.say("alice", channel, "@threadhand hello")
         await until(lambda: storing_receiver.taken == ["hello"])
-        assert looked_up(slack) == [1, 0, 0]  # alice, who asks
+        assert [calls_of(slack, method) for method in LOOK_UPS] == [1, 0, 0]  # alice, who asks
         await slack.react("alice", channel, request, "x")
         await until(lambda: storing_receiver.taken == ["hello", "(stop)"])
-        assert looked_up(slack) == [1, 0, 0]
+        assert [calls_of(slack, method) for method in LOOK_UPS] == [1, 0, 0]
 
 
 async def test_a_message_waits_until_its_author_is_known(

@@ -21,8 +21,6 @@ BUTTONS: list[JsonObject] = [
     {"type": "button", "action_id": name, "value": value, "text": {"type": "plain_text", "text": name}}
     for name, value in (("run:stop", "r1"), ("feedback", "r1:bad"))
 ]
-
-
 RUN = Outcome(run_id="run-1")
 ASK = "Ask Threadhand"
 

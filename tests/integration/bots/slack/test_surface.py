@@ -9,19 +9,16 @@ from bots.slack.app import SlackApp
 from core.domain.errors import ConfigurationError, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, replies
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, replies, started
+from tests.integration.bots.slack.storing_app import calls_of
 
 ANSWER = AnswerPart(markdown="An answer.")
-
-
-def calls(slack: SlackSimulator, method: str) -> int:
-    return sum(call.method == method for call in slack.calls)
 
 
 async def test_a_rate_limit_is_waited_for(slack: SlackSimulator, speaker: SlackApp, address: Address):
     slack.misbehave("rate_limit", method="chat.postMessage", seconds=1)
     await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    assert (calls(slack, "chat.postMessage"), replies(slack)) == (2, 1)
+    assert (calls_of(slack, "chat.postMessage"), replies(slack)) == (2, 1)
 
 
 @pytest.mark.parametrize(("fault", "posted"), [("server_error", 0), ("error_after", 1)])
@@ -35,7 +32,7 @@ async def test_an_unclear_post_is_never_repeated_and_can_be_found(
     slack.misbehave(fault, method="chat.postMessage")
     with pytest.raises(SurfaceUnclear):
         await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    assert (calls(slack, "chat.postMessage"), replies(slack)) == (1, posted)
+    assert (calls_of(slack, "chat.postMessage"), replies(slack)) == (1, posted)
     found = await speaker.surface.find(address, "d1")
     assert (found is not None) == bool(posted)
     assert await speaker.surface.find(address, "d2") is None
@@ -56,7 +53,7 @@ async def test_a_person_is_told_in_a_direct_message_what_the_channel_refuses(
     with pytest.raises(SurfaceRefused) as refusal:
         await speaker.surface.post(address, ANSWER, delivery_id="d1")
     assert refusal.value.code in speaker.surface.closed_reasons
-    alice = next(one for one in slack.workspace.members.values() if one.name == "alice")
+    alice = slack.member("alice")
     (direct,) = [one async for one in speaker.surface.fallback_addresses(address, alice.user_id)]
     posted = await speaker.surface.post(direct, ANSWER, delivery_id="d2")
     assert await speaker.surface.find(direct, "d2") == posted
@@ -94,7 +91,5 @@ async def test_an_app_that_cannot_hear_is_told_to_the_operator(receiver: Recordi
 
 async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator):
     slack.misbehave("rate_limit", method="auth.test", times=6, seconds=1)
-    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
-    await app.start()
-    assert app.identity.team_id
-    await app.close()
+    async with started(slack) as app:
+        assert app.identity.team_id

@@ -12,34 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import hypothesis
 import pytest
 from cryptography.fernet import Fernet
-from hypothesis import settings
 
 from bots.bootstrap.program import RunningProgram, run_program
-from bots.settings import load_settings
 from bots.web.links import SignedLinks
 from core.stores import JournalEntry
 from simulator.slack.events.http_events import sign
+from tests.support.narrow import require
+from tests.support.sandboxes import pieces
+from tests.support.settings import settings
 
 SECRET = "s" * 32
 ANSWER_SECONDS_MAX = 60.0
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW")
 PARTS = (
     *("", ".", "..", "%2e%2e%2fetc", "%00", "%0d%0aX:1", "%ED%A0%80", "%FF", "%E2%80%AE", "%", "%zz", "{x}", "x.y"),
-    *(
-        "-1",
-        "0",
-        "9" * 400,
-        "1e999",
-        "NaN",
-        "00000000-0000-0000-0000-000000000000",
-        ".git",
-        "a//b/",
-        "~",
-        "'",
-        "a" * 5000,
-    ),
+    *("-1", "0", "9" * 400, "1e999", "NaN", "00000000-0000-0000-0000-000000000000", ".git", "a//b/", "~", "'"),
+    "a" * 5000,
 )
 NUMBERS = (0, -1, 1.5, 2**63, 2**70, -(2**70), 1e308)
 SCHEDULES = ("PT2H", "FREQ=DAILY;BYHOUR=9", {"platform": "slack"}, {"thread_key": "\x00"})
@@ -95,13 +86,8 @@ class Target:
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        assert self.program.http_app is not None
-        found = [(one.method, one.resource) for one in self.program.http_app.router.routes()]
+        found = [(one.method, one.resource) for one in require(self.program.http_app).router.routes()]
         return [(method, resource.canonical) for method, resource in found if resource is not None]
-
-
-async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    yield content
 
 
 @asynccontextmanager
@@ -122,9 +108,8 @@ async def running(folder: Path) -> AsyncIterator[Target]:
         "PUBLIC_URL": "http://127.0.0.1:9",
         "ALLOWED_WORKSPACES": "T1",
     }
-    changed = load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
     async with (
-        run_program(changed, with_worker=False) as program,
+        run_program(settings(**named), with_worker=False) as program,
         aiohttp.ClientSession(f"http://127.0.0.1:{program.http_port}") as http,
     ):
         async with http.post("/api/thread") as answer:
@@ -134,12 +119,10 @@ async def running(folder: Path) -> AsyncIterator[Target]:
         body = {"task": "x", "when": "FREQ=HOURLY;BYMINUTE=0"}
         async with http.post("/api/schedules", json=body) as answer:
             schedule_id = (await answer.json())["schedule_id"]
-        stores, sandboxes = program.parts.stores, program.parts.sandboxes.provider
-        lease = await stores.claims.claim(run_id, "w1")
-        assert lease is not None
-        assert sandboxes is not None
-        sandbox = await sandboxes.open(thread_id, fence=lease.fence)
-        await sandbox.files.write("index.html", _pieces(b"<p>hello</p>"))
+        stores = program.parts.stores
+        lease = require(await stores.claims.claim(run_id, "w1"))
+        sandbox = await require(program.parts.sandboxes.provider).open(thread_id, fence=lease.fence)
+        await sandbox.files.write("index.html", pieces(b"<p>hello</p>"))
         await stores.journal.write(lease, JournalEntry(sandbox_id=thread_id))
         signed = SignedLinks(SECRET.encode(), "/")
         links = (
@@ -236,7 +219,7 @@ async def status_of(request: OddRequest, port: int) -> int | None:
 @pytest.mark.timeout(1200)  # 800 seeds in the whole suite
 async def test_no_request_breaks_a_route(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(tmp_path) as target:
-        for seed in range(2 * settings.default.max_examples):
+        for seed in range(2 * hypothesis.settings.default.max_examples):
             rng = random.Random(seed)
             for method, pattern in target.routes:
                 request = odd_request(rng, method, pattern, target)

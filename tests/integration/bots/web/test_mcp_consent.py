@@ -24,8 +24,7 @@ from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.workspaces import SqlPairings
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, command_deps
 from tests.integration.core.conftest import World
-from tests.integration.core.conftest import world as world
-from tests.integration.core.mcp.test_oauth import AuthorizingServer, authorizing_server
+from tests.integration.core.mcp.test_http import AuthorizingServer, authorizing_server
 from tests.support.mcp_servers import MakeGuest
 from tests.support.mcp_servers import guest_of as guest_of
 from tests.support.waiting import until

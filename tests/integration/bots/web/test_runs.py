@@ -45,18 +45,13 @@ async def replay(stage: Stage, run_id: str, **more: Any) -> list[tuple[str, str]
         return [(identity, gist(shape)) async for identity, shape in frames(response)]
 
 
-async def started(stage: Stage) -> Any:
-    run_id = await stage.send(await stage.thread())
-    return await stage.claimed(run_id)
-
-
 async def reading(stage: Stage) -> None:
     """Until a stream is subscribed, so that what is published now reaches it."""
     await until(lambda: stage.bus._readers)
 
 
 async def test_a_stop_is_asked_for_and_a_late_one_does_no_harm(stage: Stage) -> None:
-    lease = await started(stage)
+    lease = await stage.begun()
     path = f"/api/agent-run/{lease.run_id}/stop"
     answer = await stage.json("POST", path)
     assert answer == {"agent_run_id": lease.run_id, "stop_requested": True}
@@ -66,7 +61,7 @@ async def test_a_stop_is_asked_for_and_a_late_one_does_no_harm(stage: Stage) -> 
 
 
 async def test_the_stream_is_live_and_ends_with_the_run(stage: Stage) -> None:
-    lease = await started(stage)
+    lease = await stage.begun()
     async with stage.http.get(f"/api/agent-run/{lease.run_id}/stream") as response:
         assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         await reading(stage)
@@ -88,21 +83,21 @@ async def test_the_stream_is_live_and_ends_with_the_run(stage: Stage) -> None:
 
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_a_cursor_beyond_the_end_gets_the_end(stage: Stage, is_kept: bool) -> None:
-    lease = await started(stage)
+    lease = await stage.begun()
     await stage.end(lease, DONE, keep=is_kept)
     assert await replay(stage, lease.run_id, params={"after": "9-999"}) == [("", "run completed")]
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1-2-3", "-1-2", "99999999999999999999-1", "١-١"])
 async def test_a_cursor_that_is_none_is_refused(stage: Stage, cursor: str) -> None:
-    lease = await started(stage)
+    lease = await stage.begun()
     path = f"/api/agent-run/{lease.run_id}/stream"
     answer = await stage.json("GET", path, params={"after": cursor}, status=400)
     assert answer["error"] == "bad_cursor"
 
 
 async def test_a_stream_is_gone_after_a_day(stage: Stage) -> None:
-    lease = await started(stage)
+    lease = await stage.begun()
     await stage.end(lease, DONE)
     with time_machine.travel(datetime.now(UTC) + timedelta(hours=25), tick=True):
         path = f"/api/agent-run/{lease.run_id}/stream"
@@ -111,7 +106,7 @@ async def test_a_stream_is_gone_after_a_day(stage: Stage) -> None:
 
 async def test_a_reader_that_leaves_is_forgotten(tmp_path: Path) -> None:
     async with staged(tmp_path, heartbeat_seconds=0.02) as stage:
-        lease = await started(stage)
+        lease = await stage.begun()
         async with stage.http.get(f"/api/agent-run/{lease.run_id}/stream") as response:
             await reading(stage)
             response.close()
@@ -122,7 +117,7 @@ async def test_a_reader_that_leaves_is_forgotten(tmp_path: Path) -> None:
 
 async def test_the_end_of_the_program_ends_the_streams(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
-        lease = await started(stage)
+        lease = await stage.begun()
         async with stage.http.get(f"/api/agent-run/{lease.run_id}/stream") as response:
             await reading(stage)
             async with asyncio.timeout(30):

@@ -1,23 +1,31 @@
-"""Schedules over HTTP."""
+"""Schedules and hooks over HTTP: what is taken, what is refused, and that no stranger breaks the server."""
 
+import io
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from bots.bootstrap.platforms import Platforms
+from bots.inbound.hook_calls import new_hook_secret
 from bots.inbound.schedules import ScheduleRunner
+from bots.web.app import serve_app, web_app
+from bots.web.hooks import Hooks
 from core.domain.errors import SurfaceRefused
-from core.domain.schedules import DEFAULT_LIMITS, Schedule, parse_when
-from core.domain.threads import Address, Person
+from core.domain.schedules import DEFAULT_LIMITS, EVENTS_PER_HOUR_MAX, Trigger
+from core.domain.threads import Address
 from storage.sql.stores.schedules import SqlSchedules
+from tests.integration.bots.receiver_stage import ALICE, save_schedule
 from tests.integration.bots.web.test_threads import only_message
 from tests.support.web_stage import Stage, staged
 
 DAILY = {"task": "Post the news", "when": "RRULE:FREQ=DAILY;BYHOUR=9;BYMINUTE=0", "time_zone": "Europe/Berlin"}
-ALICE = Person(person_id="U1", name="alice")
 CHANNEL = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="")
 IN_CHAT = {"platform": "slack", "workspace_id": "T1", "channel_id": "C1"}
 
@@ -39,20 +47,6 @@ def runner(stage: Stage) -> ScheduleRunner:
         serves=lambda platform: platform == "api",
         closed_reasons=lambda _: {},
     )
-
-
-async def in_chat(stage: Stage, schedule_id: str = "chat") -> str:
-    now = datetime.now(UTC)
-    schedule = Schedule(
-        schedule_id=schedule_id,
-        address=CHANNEL,
-        owner=ALICE,
-        task="Say it",
-        timing=parse_when("PT2H", now=now, time_zone="UTC"),
-        armed_at=now,
-    )
-    assert await SqlSchedules(stage.database).save(schedule, DEFAULT_LIMITS, by=ALICE, change="created")
-    return schedule_id
 
 
 async def test_a_schedule_of_the_api_is_armed_at_once(stage: Stage) -> None:
@@ -152,7 +146,8 @@ async def test_a_schedule_is_paused_resumed_run_and_deleted(stage: Stage) -> Non
 
 
 async def test_a_schedule_of_a_chat_can_only_be_paused_without_a_click(stage: Stage) -> None:
-    path = f"/api/schedules/{await in_chat(stage)}"
+    schedule_id = await save_schedule(stage.database, "chat", CHANNEL)
+    path = f"/api/schedules/{schedule_id}"
     before = await stage.json("GET", "/api/schedules")
     for action, command in (
         ("resume", "{'Resume': 'schedules resume chat'}"),
@@ -171,7 +166,11 @@ async def test_a_schedule_of_a_chat_can_only_be_paused_without_a_click(stage: St
 
 
 async def test_schedules_are_listed_in_pages_by_place_and_person(stage: Stage) -> None:
-    ids = [await in_chat(stage), (await armed(stage, when="PT3H"))["schedule_id"], await in_chat(stage, "later")]
+    ids = [
+        await save_schedule(stage.database, "chat", CHANNEL),
+        (await armed(stage, when="PT3H"))["schedule_id"],
+        await save_schedule(stage.database, "later", CHANNEL),
+    ]
 
     async def listed(**query: str) -> list[str]:
         return [one["schedule_id"] for one in (await stage.json("GET", "/api/schedules", params=query))["schedules"]]
@@ -182,3 +181,68 @@ async def test_schedules_are_listed_in_pages_by_place_and_person(stage: Stage) -
     page = await stage.json("GET", "/api/schedules", params={"limit": "2"})
     assert await listed(cursor=page["next_cursor"]) == [ids[1]]
     await stage.json("GET", "/api/schedules", params={"cursor": "x"}, status=400)
+
+
+SECRET = new_hook_secret()
+
+
+@asynccontextmanager
+async def hooked(stage: Stage) -> AsyncGenerator[aiohttp.ClientSession]:
+    """A client of a server with a hook in the API's own place."""
+    schedules = runner(stage)
+    await save_schedule(stage.database, "incidents", CHANNEL)
+    found = await schedules.schedules.find("incidents")
+    assert found is not None
+    place = replace(CHANNEL, platform="api", workspace_id="api", channel_id="api")
+    hook = replace(found, address=place, timing=Trigger(kind="hook", secret=SECRET))
+    assert await schedules.schedules.save(hook, DEFAULT_LIMITS, by=ALICE, change="changed")
+    app = web_app(stage.ports)
+    app.add_routes(Hooks(runner=schedules).routes())
+    async with (
+        serve_app(app, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        yield http
+    await schedules.close()
+
+
+async def status(http: aiohttp.ClientSession, path: str, body: bytes = b"{}", **headers: str) -> int:
+    named = {"Content-Type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    async with http.post(path, data=io.BytesIO(body), headers=named) as response:
+        content = await response.json()
+        assert ("status" in content) is (response.status < 300)
+        return response.status
+
+
+async def test_a_signed_call_is_taken_once_and_begins_a_run(stage: Stage) -> None:
+    async with hooked(stage) as http:
+        path = f"/hooks/incidents/{SECRET}"
+        assert await status(http, path, b'{"title": "Disk full"}') == 202
+        assert await status(http, path, b'{"title": "Disk full"}') == 200
+        assert await status(http, "/hooks/incidents", b'{"title": "Other"}', Authorization=f"Bearer {SECRET}") == 202
+        assert await status(http, path, x_github_event="ping") == 200
+        refused = {
+            "/hooks/incidents": b"{}",
+            "/hooks/incidents/whsec_x": b"{}",
+            f"/hooks/other/{SECRET}": b"{}",
+            "/hooks/%00/%0a": b"{}",
+        }
+        assert {path: await status(http, path, body) for path, body in refused.items()} == dict.fromkeys(refused, 401)
+        assert await status(http, path, b"no json") == 400
+        assert await status(http, path, b"[" + b"1," * 600_000 + b"1]") == 413
+
+
+async def test_a_paused_hook_and_one_that_is_called_too_often_say_so(stage: Stage) -> None:
+    async with hooked(stage) as http:
+        path = f"/hooks/incidents/{SECRET}"
+        for number in range(EVENTS_PER_HOUR_MAX):
+            assert await status(http, path, json.dumps({"title": number}).encode()) == 202
+        assert await status(http, path, b'{"title": "one more"}') == 429
+        assert await runner(stage).schedules.pause_schedule("incidents", by=ALICE)
+        assert await status(http, path, b'{"title": "another"}') == 409
+
+
+async def test_a_schedule_is_no_hook(stage: Stage) -> None:
+    async with hooked(stage) as http:
+        await save_schedule(stage.database, "daily", CHANNEL)
+        assert await status(http, f"/hooks/daily/{SECRET}") == 401

@@ -23,7 +23,7 @@ from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import VanishingClaims, World, replace_dependencies
 from tests.integration.core.flow.conftest import AGENTS, plan_of, planned, said, shown
-from tests.integration.core.test_takeover import DEADLY
+from tests.integration.core.test_run_ends import DEADLY
 from tests.support.narrow import require
 
 LINK = "https://example.com/two.csv"

@@ -21,7 +21,7 @@ from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World, load_roster
 from tests.integration.core.flow.conftest import offered, planned
-from tests.integration.core.test_pictures_in_runs import DRAW, Painter
+from tests.integration.core.test_agent_config import DRAW, Painter
 from tests.support.narrow import require
 
 LEAD = """

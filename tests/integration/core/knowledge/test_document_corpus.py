@@ -13,8 +13,11 @@ import yaml
 from core.domain.errors import DocumentError
 from core.knowledge.document import Document
 from core.knowledge.parsing.parser_process import parse_output
+from core.knowledge.parsing.pdf import find_tesseract_data
 from tests.fixtures.documents.make import FOLDER, makers
 from tests.paths import REPOSITORY
+from tests.support import made_files
+from tests.support.made_files import parsed
 
 EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "expected.yaml").read_text("utf-8"))
 SECONDS_MAX = 60
@@ -38,10 +41,6 @@ def outputs(kind: str) -> dict[str, bytes]:
     return read
 
 
-def read_document(name: str) -> Document:
-    return parse_output(outputs(Path(name).suffix)[name])
-
-
 def shown_text(document: Document) -> str:
     pages = (f"[page {page.number or ''} {page.place}]\n{page.text}" for page in document.pages)
     return "\n".join((document.title, *pages))
@@ -52,10 +51,10 @@ def test_a_document_shows_what_it_says(name: str) -> None:
     row = EXPECTED[name]
     if "refused" in row:
         with pytest.raises(DocumentError) as refusal:
-            read_document(name)
+            parse_output(outputs(Path(name).suffix)[name])
         assert row["refused"] in str(refusal.value)
         return
-    text = shown_text(read_document(name))
+    text = shown_text(parse_output(outputs(Path(name).suffix)[name]))
     assert [part for part in row.get("shows", ()) if str(part) not in text] == [], text[:3_000]
     assert [part for part in row.get("hides", ()) if str(part) in text] == [], text[:3_000]
 
@@ -63,3 +62,9 @@ def test_a_document_shows_what_it_says(name: str) -> None:
 def test_each_document_has_a_maker_and_a_row() -> None:
     files = {path.name for path in FOLDER.iterdir() if path.suffix not in (".py", ".yaml", "")}
     assert files == set(EXPECTED) == set(makers())
+
+
+async def test_text_in_a_scanned_page_is_recognised_where_tesseract_is_installed() -> None:
+    document = await parsed(made_files.scanned_pdf(["Cover.", None]), "a.pdf")
+
+    assert ("Invoice 2" in document.pages[1].text) == (find_tesseract_data() is not None)

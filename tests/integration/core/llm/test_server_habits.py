@@ -10,7 +10,7 @@ from aiohttp import web
 
 from core.domain.errors import AnswerRejected, ModelUnavailable
 from core.llm.error_mapping import ENDLESS
-from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
+from core.ports import LLM, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_dialects import answered
 from tests.integration.core.llm.test_providers import Answer, client_of, read
 from tests.support.web import serve_http
@@ -214,10 +214,6 @@ HI = [chunk({"content": "Hi"}), chunk({}, "stop")]
 INDENTED = "".join(f"data: {line}\n" for line in json.dumps(HI[0], indent=1).splitlines())
 
 
-def shown(deltas: Sequence[ModelDelta]) -> str:
-    return "".join(one.text for one in deltas if isinstance(one, TextDelta))
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -238,7 +234,7 @@ def shown(deltas: Sequence[ModelDelta]) -> str:
 async def test_a_stream_is_read_however_its_lines_end_and_are_cut(body: bytes) -> None:
     for size in (len(body), 1, 7):
         pieces = [body[at : at + size] for at in range(0, len(body), size)]
-        assert shown(await answered(*pieces)) == "Hi"
+        assert "".join(one.text for one in await answered(*pieces) if isinstance(one, TextDelta)) == "Hi"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from core.mcp.settings import McpServerConfig
+from tests.support.failpoints import armed
 from tests.support.mcp_servers import MakeGuest, stdio
 from tests.support.web import serve_http
 
@@ -20,17 +21,13 @@ def old(tmp_path: Path, trick: str, **more: object) -> McpServerConfig:
     return stdio(program="mcp_old.py", arguments=arguments, is_forked=False, **more)
 
 
-def first_messages(tmp_path: Path) -> list[str]:
-    return (tmp_path / "log").read_text().split()
-
-
 async def test_a_server_that_exits_on_an_unknown_first_message_is_asked_in_the_older_way(
     tmp_path: Path, guest_of: MakeGuest
 ) -> None:
     guest = guest_of(old(tmp_path, "exits"))
     assert await guest.look() == ["mcp_fake_echo"]
     assert await guest.output("echo") == "from long ago"
-    assert first_messages(tmp_path) == ["server/discover", "initialize"]
+    assert (tmp_path / "log").read_text().split() == ["server/discover", "initialize"]
 
 
 async def test_a_server_that_is_still_not_there_is_named_and_waited_for_only_once(
@@ -159,3 +156,50 @@ async def test_a_refusal_says_when_to_try_again(plain: PlainServer, guest_of: Ma
     plain.is_busy = True
     said = await guest.error("echo")
     assert "answered with an error: it answered with the status 429 and asks to wait 30 s" in said
+
+
+@pytest.mark.parametrize(
+    ("enabled", "names"),
+    [
+        (frozenset({"one"}), {"mcp_one_echo", "mcp_one_sums"}),
+        (frozenset({"mcp_two_echo"}), {"mcp_two_echo"}),
+        (frozenset({"mcp_*_sums"}), {"mcp_one_sums", "mcp_two_sums"}),
+        (frozenset({"*"}), {"mcp_one_echo", "mcp_one_sums", "mcp_two_echo", "mcp_two_sums"}),
+        (frozenset({"web_search"}), set()),
+        (frozenset(), set()),
+    ],
+)
+async def test_an_agent_takes_the_servers_and_tools_it_names(
+    guest_of: MakeGuest, enabled: frozenset[str], names: set[str]
+) -> None:
+    two = [stdio(name, enabled_tools=("echo", "sum*")) for name in ("one", "two")]
+    assert set(await guest_of(*two).look(enabled)) == names
+
+
+async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
+    guest = await guest_of(stdio("by-name", needs_approval=("ec*",)), stdio("writes"), stdio(needs_approval=())).ready()
+    wanted = guest.servers.needs_approval
+    assert wanted("mcp_by-name_echo")
+    assert not wanted("mcp_by-name_sums")
+    assert wanted("mcp_writes_echo")
+    assert not wanted("mcp_writes_sums")
+    assert not wanted("mcp_fake_echo")
+    assert not wanted("execute_command")
+    assert wanted("mcp_writes_that_was_listed_once")
+    link = guest.servers._links[1]
+    link.offers = tuple(replace(offer, needs_approval=False) for offer in link.offers)
+    assert wanted("mcp_writes_echo")
+
+
+async def test_the_words_of_a_server_count_as_the_operators_only_if_it_is_trusted(guest_of: MakeGuest) -> None:
+    guest = await guest_of(stdio("known", trusted=True), stdio("other")).ready()
+    tools = guest.toolbox.tools
+    assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_known_")} == {None}
+    assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_other_")} == {("server", "other")}
+
+
+async def test_a_fault_of_ours_while_connecting_costs_no_run(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio())
+    with armed("mcp.connect.before:raise"):
+        assert await guest.look() == []
+    assert "mcp_fake_echo" in await guest.look()

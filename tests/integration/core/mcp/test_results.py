@@ -1,8 +1,8 @@
-"""What servers return and ask beyond text: files, long results, progress, and questions for people."""
+"""What servers return, offer and ask beyond text: files, resources, prompts, progress, questions; also in runs."""
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +11,19 @@ import pytest
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from core.domain.events import ActivityChanged, AgentEvent
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.xml import XmlDialect
+from core.domain.events import ActivityChanged, AgentEvent, ToolFinished
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.mcp.results import TEXT_CHARACTERS_MAX, convert_result, decode_base64
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
 from tests.fakes.made_pictures import noise
 from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.streamed_model import Played, calls, invokes, text
+from tests.integration.core.conftest import World
+from tests.support.conversations import message
 from tests.support.mcp_servers import CONTEXT, Guest, MakeGuest, context_in, http_fake, stdio
 
 
@@ -82,13 +88,7 @@ def in_thread(run_id: str, told: Sequence[Message]) -> ToolContext:
 
 
 def tool_message(outcome: CallOutcome, run_id: str) -> Message:
-    return Message(
-        type="tool",
-        content={"role": "tool", "content": str(outcome.result)},
-        is_llm_message=True,
-        thread_id="thread",
-        run_id=run_id,
-    )
+    return message("tool", {"role": "tool", "content": str(outcome.result)}, thread_id="thread", run_id=run_id)
 
 
 @pytest.mark.parametrize(
@@ -185,3 +185,75 @@ async def test_parts_after_the_limit_of_characters_are_counted() -> None:
     parts = [TextContent(type="text", text=text) for text in texts]
     said = await convert_result(CallToolResult(content=[*parts]), server="s", tool="t", context=CONTEXT)
     assert str(said.output).splitlines()[1:] == ["[2 more parts are left out: the result is too long]"]
+
+
+async def test_resources_are_listed_searched_and_read(modern: Guest) -> None:
+    listed = await modern.output("list_resources")
+    assert "notes://today (text/plain): today: What is to do today." in listed
+    assert "notes://day/{day} (text/plain): day_notes: The notes of one day." in listed
+    found = await modern.output("list_resources", search="PLAN")
+    assert found.splitlines() == ["shop://plan (application/pdf): plan"]
+    assert await modern.output("list_resources", search="nowhere") == "No resource matches."
+    read = await modern.output("read_resource", uri="notes://day/Monday")
+    assert read == "[resource notes://day/Monday, text/plain]\nNothing on Monday."
+    assert "nowhere://" in await modern.error("read_resource", uri="nowhere://")
+
+
+async def test_a_prompt_is_offered_with_its_arguments_and_filled_in(modern: Guest) -> None:
+    said = modern.toolbox.specs["mcp_fake_get_prompt"].description
+    assert "review(text, tone?): Asks for a review." in said
+    got = await modern.output("get_prompt", name="review", arguments={"text": "ok"})
+    assert got == "[user]\nReview this in a kind tone: ok"
+    missing = await modern.error("get_prompt", name="review", arguments={"tone": "dry"})
+    assert missing == "The prompt needs more arguments: review(text, tone?): Asks for a review."
+    assert "answered with an error" in await modern.error("get_prompt", name="none", arguments={})
+    assert "name" in await modern.error("get_prompt", arguments={"text": "ok"})
+
+
+async def test_reading_needs_no_approval_unless_the_settings_say_so(guest_of: MakeGuest) -> None:
+    names = ("list_resources", "read_resource", "get_prompt")
+    guest = await guest_of(stdio(program="mcp_modern.py")).ready()
+    assert not any(guest.servers.needs_approval(f"mcp_fake_{name}") for name in names)
+    guest = guest_of(stdio(program="mcp_modern.py", needs_approval=["read_*"], enabled_tools=["*_resource"]))
+    assert await guest.look() == ["mcp_fake_read_resource"]
+    assert guest.servers.needs_approval("mcp_fake_read_resource")
+
+
+def native() -> list[Played]:
+    echo = ("mcp_fake_echo", '{"text": "007", "times": 2}')
+    others = (("mcp_fake_mixed", "{}"), ("mcp_fake_sums", '{"numbers": "none"}'))
+    return [calls(echo, *others), calls(("mcp_fake_die", "{}")), text("done")]
+
+
+def xml() -> list[Played]:
+    echo = ("mcp_fake_echo", {"text": "007", "times": "2"})
+    others: tuple[tuple[str, dict[str, str]], ...] = (("mcp_fake_mixed", {}), ("mcp_fake_sums", {"numbers": "none"}))
+    die: tuple[str, dict[str, str]] = ("mcp_fake_die", {})
+    return [text(invokes(echo, *others)), text(invokes(die)), text("done")]
+
+
+@pytest.mark.parametrize(("dialect", "turns"), [(NativeDialect(), native), (XmlDialect(), xml)], ids=["native", "xml"])
+async def test_a_run_uses_them_in_each_dialect(
+    world: World, guest_of: MakeGuest, dialect: Dialect, turns: Callable[[], list[Played]]
+) -> None:
+    guest = await guest_of(stdio(needs_approval=())).ready()
+    world.model.turns = list(turns())
+    run_id = await world.with_deps(toolbox=guest.toolbox, dialect=dialect).run("go")
+
+    sent = str(world.model.requests[0])
+    assert "[Tool of the MCP server fake, described by it:] Says it again." in sent
+    finished = [event for event in await world.events(run_id) if isinstance(event, ToolFinished)]
+    assert [event.outcome for event in finished] == ["completed", "completed", "error", "failed"]
+    told = [str(one.content) for one in await world.messages(run_id) if one.type == "tool"]
+    assert "007007" in told[0]
+    assert "numbers: should be array" in told[2]
+    assert "It may or may not have done what was asked" in told[3]
+    assert (await world.read_end(run_id)).status == "completed"
+
+
+async def test_a_picture_is_stored_before_the_message_of_its_tool(world: World, guest_of: MakeGuest) -> None:
+    guest = await guest_of(stdio(needs_approval=())).ready()
+    world.model.turns = [calls(("mcp_fake_mixed", "{}")), text("done")]
+    run_id = await world.with_deps(toolbox=guest.toolbox).run("go")
+    kinds = [one.type for one in await world.messages(run_id) if one.type != "status"]
+    assert kinds == ["user", "assistant", "image_context", "tool", "assistant"]

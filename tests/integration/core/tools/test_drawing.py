@@ -1,4 +1,4 @@
-"""image_edit_or_generate in real sandboxes, through litellm, against a model of pictures on this machine."""
+"""Pictures in real sandboxes: image_edit_or_generate through litellm, and see_image up to what the model is sent."""
 
 import asyncio
 import base64
@@ -18,6 +18,7 @@ from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator
+from core.web_access.services import WebServices
 from tests.fakes.drawing import DRAWING, DRAWN, KEY
 from tests.fakes.made_pictures import picture
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
@@ -177,3 +178,37 @@ async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> 
     assert 80 <= first.input_tokens <= 400
     assert late == drawn
     assert late.estimated_usd == late.cost_usd > 0
+
+
+async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
+    content = picture("WEBP", (64, 48))
+    await bench.put("charts/a.webp", content)
+    outcome = await bench.call("see_image", file_path="/workspace/charts/a.webp")
+    assert outcome.result["output"] == (
+        "charts/a.webp (64 x 48 pixels) comes at the end of your next request, as far as the newest 4 pictures go."
+    )
+    (message,) = outcome.messages
+    assert (message.type, message.is_llm_message) == ("image_context", False)
+    encoded = message.content.pop("base64")
+    shown = base64.b64decode(str(encoded))
+    assert message.content == {
+        "mime_type": "image/png",
+        "file_path": "charts/a.webp",
+        "original_size": len(content),
+        "compressed_size": len(shown),
+    }
+    with Image.open(io.BytesIO(shown)) as image:
+        assert image.size == (64, 48)
+
+
+async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -> None:
+    async with fake_web_service([]) as site:
+        url = f"{site.url}/a.png"
+        assert "public internet" in await bench.error("see_image", file_path=url)
+        outside = WebServices(guard=AddressGuard(frozenset([site.endpoint])))
+        bench.context = replace(bench.context, outside=outside)
+        site.trouble.append(says(picture(), "image/png"))
+        outcome = await bench.call("see_image", file_path=url)
+        assert [message.content["file_path"] for message in outcome.messages] == [url]
+        site.trouble.append(says(b"<html>", "text/html"))
+        assert "is no PNG" in await bench.error("see_image", file_path=url)

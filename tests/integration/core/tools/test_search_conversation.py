@@ -9,7 +9,6 @@ from core.tools.tool import ThreadMessages, ToolContext, ToolSet, prepare_call
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
-from tests.integration.core.conftest import world as world
 
 FILLER = "Some words that say little about anything at all. " * 60
 WANTED = ("search_conversation", '{"query": "What is the number of my locker?"}')

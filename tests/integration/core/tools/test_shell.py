@@ -33,10 +33,6 @@ async def until_said(bench: Bench, session: str, words: str) -> str:
     raise AssertionError(f"the command did not say {words!r}")
 
 
-async def until_ended(bench: Bench, session: str) -> str:
-    return await until_said(bench, session, "exit code")
-
-
 @pytest.mark.parametrize("code", [0, 1, 2, 77, 126, 255])
 async def test_a_blocking_command_tells_its_exact_exit_code(bench: Bench, code: int) -> None:
     outcome = await bench.call("execute_command", command=f"echo out; (exit {code})", blocking=True)
@@ -68,7 +64,7 @@ async def test_a_long_result_is_cut_and_saved(bench: Bench) -> None:
 
 async def test_the_end_of_a_background_command_is_seen_later(bench: Bench) -> None:
     await bench.output("execute_command", command="sleep 0.2; echo done; (exit 4)", session_name="job", timeout=0)
-    assert await until_ended(bench, "job") == "done\n[session job, in /workspace: exit code 4]"
+    assert await until_said(bench, "job", "exit code") == "done\n[session job, in /workspace: exit code 4]"
 
 
 async def test_a_command_over_its_time_gives_what_it_has_and_goes_on(bench: Bench) -> None:

@@ -9,8 +9,6 @@ from tests.support.page_browser import IN_SHARED_BROWSER, PHONE, program, readin
 from tests.support.page_browser import shared_browser as shared_browser
 
 pytestmark = [*IN_SHARED_BROWSER]
-
-
 HELLO = """
 conversations:
   - name: hello

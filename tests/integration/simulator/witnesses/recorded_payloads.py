@@ -19,9 +19,8 @@ TESTS = (
     "tests/integration/e2e/test_{platform}_surfaces.py",
     "tests/integration/e2e/test_approvals.py",
     "tests/integration/e2e/test_consent.py",
-    "tests/integration/e2e/test_data_analysis.py",
-    "tests/integration/e2e/test_edited_mentions.py",
     "tests/integration/e2e/test_planning_flow.py",
+    "tests/integration/e2e/test_edited_mentions.py",
     "tests/integration/e2e/test_uninstall.py",
     "tests/integration/bots/test_schedules.py",
 )

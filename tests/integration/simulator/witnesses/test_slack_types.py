@@ -49,8 +49,6 @@ BODIES = {
     "chunks": "T.AnyChunk[]",
     "metadata": "T.MessageMetadata",
 }
-
-
 INTERACTIONS = {
     "block_actions": "BlockAction",
     "message_action": "MessageShortcut",

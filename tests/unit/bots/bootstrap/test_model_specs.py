@@ -9,6 +9,7 @@ from core.domain.budget import Price
 from core.domain.errors import ConfigurationError
 from core.llm.openai_client import OpenAIChatClient
 from core.llm.retry import FALLBACK_PERCENT
+from tests.support.narrow import require
 from tests.support.settings import settings
 
 OWN = {"LLM_BASE_URL": "http://127.0.0.1:1/v1"}
@@ -39,8 +40,7 @@ async def test_a_window_is_the_operators_word_or_what_is_known(
 async def test_a_price_is_the_operators_word_or_what_is_known() -> None:
     set_price = Price(input_per_million_usd=1, cached_per_million_usd=1, output_per_million_usd=4, is_set=True)
     listed = (await load_model_specs(settings())).price_of("openai/gpt-4o")
-    assert listed is not None
-    assert not listed.is_set
+    assert not require(listed).is_set
     assert (await load_model_specs(settings(**PRICES))).price_of("openai/gpt-4o") == set_price
     assert (await load_model_specs(settings(**OWN))).price_of("gpt-4o") is None
     assert (await load_model_specs(settings(**OWN, **PRICES))).price_of("gpt-4o") == set_price
@@ -50,8 +50,7 @@ async def test_vectors_have_the_price_that_is_known_and_never_that_of_answers() 
     meaning = {"EMBEDDING_MODEL": "openai/text-embedding-3-small"}
     name = meaning["EMBEDDING_MODEL"]
     listed = (await load_model_specs(settings(**meaning, **PRICES))).price_of(name)
-    assert listed is not None
-    assert 0 < listed.input_per_million_usd < 0.1
+    assert 0 < require(listed).input_per_million_usd < 0.1
     assert (await load_model_specs(settings(**meaning, **OWN, **PRICES))).price_of(name) is None
 
 

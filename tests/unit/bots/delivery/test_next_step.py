@@ -1,7 +1,6 @@
 """What the delivery of a run does next, and which reactions its messages have: tables of states."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from math import inf
 from typing import Any, cast
 
@@ -33,7 +32,8 @@ from bots.delivery.run_view import RunView, Task, ViewState
 from core.domain.events import MessageAdded, TurnStarted
 from core.domain.json import JsonObject
 from core.domain.messages import Message
-from core.domain.threads import Attention, InputKind, Person, ThreadInput
+from core.domain.threads import Attention, InputKind, ThreadInput
+from tests.support.conversations import thread_input
 
 STARTED = ChatState(request_ref="1", began_at=0.0, status_after_seconds=3.0)
 UNSURE = replace(STARTED, attention="unsure")
@@ -200,17 +200,7 @@ def test_which_ends_have_a_status(view: RunView, *, is_posted: bool, is_always: 
 
 
 def unread_input(message_ref: str, kind: InputKind = "message", attention: Attention = "addressed") -> ThreadInput:
-    return ThreadInput(
-        input_id=f"{kind} {message_ref}",
-        thread_id="t",
-        kind=kind,
-        author=Person(person_id="U1", name="alice"),
-        text="text",
-        files=(),
-        message_ref=message_ref,
-        sent_at=datetime.now(UTC),
-        attention=attention,
-    )
+    return thread_input(input_id=f"{kind} {message_ref}", kind=kind, message_ref=message_ref, attention=attention)
 
 
 def test_what_comes_during_a_run_is_unread_until_the_run_reads_it() -> None:

@@ -14,8 +14,6 @@ from core.domain.threads import Address, FollowMode, Person
 
 ALICE = Person(person_id="U1", name="alice")
 HERE = Address(platform="slack", workspace_id="T1", channel_id="D1", thread_key="")
-
-
 EVERY_TOOL = {
     *("execute_command", "create_file", "browser_navigate_to", "web_search", "scrape_webpage", "see_image"),
     *("image_edit_or_generate", "deploy"),

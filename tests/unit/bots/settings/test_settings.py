@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bots.bootstrap.web_access import build_web_services
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, load_settings, settings_secrets, with_changes
 from core.domain.budget import NO_LIMIT, Limit
 from core.domain.errors import ConfigurationError
@@ -24,21 +25,21 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert (settings.model, settings.http_port) == ("from-environment", 9000)
 
 
-def test_an_unknown_setting_is_named_with_its_nearest_neighbour() -> None:
-    assert problem({"THREADHAND_MODLE": "x"}) == "THREADHAND_MODLE is not a setting; did you mean THREADHAND_MODEL?"
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("THREADHAND_MODLE", "did you mean THREADHAND_MODEL?"),
+        ("THREADHAND_QQQQ", "`threadhand doctor --settings` lists all names."),
+    ],
+)
+def test_an_unknown_setting_is_named_with_its_nearest_neighbour_or_the_list(name: str, hint: str) -> None:
+    assert problem({name: "x"}) == f"{name} is not a setting; {hint}"
 
 
 def test_an_unknown_setting_in_the_file_is_refused_too(tmp_path: Path) -> None:
     env_file = tmp_path / ".env"
     env_file.write_text("THREADHAND_HTPP_PORT=1\n")
     assert "did you mean THREADHAND_HTTP_PORT?" in problem({}, env_file)
-
-
-def test_an_unknown_setting_without_a_neighbour_points_to_the_list() -> None:
-    assert (
-        problem({"THREADHAND_QQQQ": "x"})
-        == "THREADHAND_QQQQ is not a setting; `threadhand doctor --settings` lists all names."
-    )
 
 
 def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
@@ -279,3 +280,33 @@ def test_egress_entries_reach_modal_in_its_form() -> None:
     written = "example.com, *.example.org, 192.0.2.0/24, 198.51.100.7"
     settings = load_settings({"THREADHAND_MODAL_EGRESS": written}, None)
     assert settings.modal_egress == ("example.com", "*.example.org", "192.0.2.0/24", "198.51.100.7/32")
+
+
+PLAIN = {"THREADHAND_DATA_DIR": "/nowhere"}
+
+
+def test_places_that_may_be_fetched_from_are_addresses_with_ports() -> None:
+    allowed = {"THREADHAND_FETCH_ALLOW": "127.0.0.1:8080, [::1]:9000"}
+    guard = build_web_services(load_settings({**PLAIN, **allowed}, None)).guard
+    assert guard.allowed == {("127.0.0.1", 8080), ("::1", 9000)}
+    assert build_web_services(load_settings(PLAIN, None)).guard.allowed == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("FETCH_ALLOW", text) for text in ("localhost:80", "127.0.0.1", "127.0.0.1:", "10.0.0.0/8:80", "*")),
+        *(("EXPOSE_DOMAIN", text) for text in ("https://apps.example.org", "apps.example.org/x", "a b", "x:y")),
+    ],
+)
+def test_a_place_of_another_form_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"THREADHAND_{name}"):
+        load_settings({**PLAIN, f"THREADHAND_{name}": text}, None)
+
+
+def test_every_key_is_a_secret() -> None:
+    names = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_API_KEY", "CLOUDFLARE_API_TOKEN")
+    settings = load_settings({**PLAIN, **{f"THREADHAND_{name}": f"secret-{name}" for name in names}}, None)
+    assert {f"secret-{name}" for name in names} <= set(settings_secrets(settings))
+    shown = repr(settings) + repr(build_web_services(settings))
+    assert "secret-" not in shown

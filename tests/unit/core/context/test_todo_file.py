@@ -53,11 +53,8 @@ def test_a_line_full_of_marks_is_read_in_linear_time() -> None:
     assert time.process_time() - began < 2
 
 
-def test_an_item_that_says_it_is_under_way_is_the_active_one() -> None:
+def test_an_item_that_says_it_is_under_way_is_the_active_one_and_one_section_is_not_repeated() -> None:
     assert states("- [ ] a\n- [~] b") == [("a", "pending"), ("b", "active")]
-
-
-def test_one_section_is_not_repeated_in_each_item() -> None:
     assert states("## Steps\n- [ ] a\n* [X] b") == [("a", "active"), ("b", "done")]
 
 

@@ -18,11 +18,20 @@ def test_a_string_without_an_end_is_never_mended(end: str) -> None:
         parse_arguments('{"path": "a.html", "content": "half of a \\"file\\"' + end)
 
 
-def test_a_long_string_without_an_end_is_refused_in_linear_time() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        # a quarter of it took ten seconds when each quote inside was tried as a beginning
+        '{"content": "' + '<a href=\\"x\\" class=\\"y\\">' * 30_000,
+        '{"a": 1}' * 100_000,
+        '{"a": 1}' + "</tool_call>" * 100_000,
+    ],
+    ids=["no end", "repeated", "tokens at the end"],
+)
+def test_a_long_text_is_refused_in_linear_time(text: str) -> None:
     began = time.process_time()
     with pytest.raises(ValueError, match="not valid JSON"):
-        parse_arguments('{"content": "' + '<a href=\\"x\\" class=\\"y\\">' * 30_000)
-    # a quarter of it took ten seconds when each quote inside was tried as a beginning
+        parse_arguments(text)
     assert time.process_time() - began < 2
 
 
@@ -48,13 +57,6 @@ def test_what_follows_an_object_and_is_another_thing_is_not_passed_over(rest: st
         parse_arguments('{"text": "a"}' + rest)
 
 
-def test_a_text_that_repeats_itself_very_often_is_refused_soon() -> None:
-    began = time.process_time()
-    with pytest.raises(ValueError, match="not valid JSON"):
-        parse_arguments('{"a": 1}' * 100_000)
-    assert time.process_time() - began < 2
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -73,10 +75,3 @@ def test_tokens_of_a_chat_template_and_python_are_read(text: str) -> None:
 def test_what_is_no_dictionary_of_python_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not valid JSON"):
         parse_arguments(text)
-
-
-def test_very_many_tokens_at_the_end_are_refused_soon() -> None:
-    began = time.process_time()
-    with pytest.raises(ValueError, match="not valid JSON"):
-        parse_arguments('{"a": 1}' + "</tool_call>" * 100_000)
-    assert time.process_time() - began < 2

@@ -12,6 +12,7 @@ from core.domain.call_targets import parse_names
 from core.domain.messages import Message, MessageType
 from core.domain.sources import Origin, Source, Sources, dump_sources, offer_addresses
 from core.domain.threads import Reply
+from tests.support import conversations
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EVIL = "https://evil.example/?d=secret"
@@ -252,10 +253,5 @@ def test_an_echo_of_what_the_model_wrote_does_not_count_as_given() -> None:
 
 
 def message(kind: MessageType, text: str, *origins: Origin) -> Message:
-    return Message(
-        type=kind,
-        content={"role": "user", "content": text},
-        is_llm_message=True,
-        thread_id="t",
-        metadata={"sources": dump_sources(sources(*origins))},
-    )
+    known = {"sources": dump_sources(sources(*origins))}
+    return conversations.message(kind, {"role": "user", "content": text}, metadata=known)

@@ -38,16 +38,12 @@ from core.tools.schedules import (
     describe_schedule,
 )
 from core.tools.tool import ToolSet, prepare_call
+from tests.support.narrow import require
 
 NOW = datetime(2026, 11, 29, 15, 7, 30, tzinfo=UTC)  # a Sunday, 10:07 in New York
 NEW_YORK = "America/New_York"
 PLACE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="")
 MONDAYS = "RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0"
-
-
-def local_times(when: str, *, now: datetime = NOW, count: int = 3) -> list[str]:
-    timing = parse_when(when, now=now, time_zone=NEW_YORK)
-    return [f"{one.next_local:%m-%d %H:%M}" for one in islice(timing.following(), count)]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +94,8 @@ def local_times(when: str, *, now: datetime = NOW, count: int = 3) -> list[str]:
     ],
 )
 def test_a_time_or_rule_is_read_and_said_in_words(when: str, times: list[str], words: str) -> None:
-    assert local_times(when) == times
+    timing = parse_when(when, now=NOW, time_zone=NEW_YORK)
+    assert [f"{one.next_local:%m-%d %H:%M}" for one in islice(timing.following(), 3)] == times
     assert describe_timing(parse_when(when, now=NOW, time_zone=NEW_YORK)) == words
 
 
@@ -162,8 +159,7 @@ def test_a_rule_keeps_its_cadence_over_times_that_were_missed() -> None:
     timing = parse_when("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;BYHOUR=9", now=NOW, time_zone="UTC")
     following, passed = timing.first_after(timing.due_at + timedelta(days=31))
     assert passed == 3
-    assert following is not None
-    assert (following.due_at - timing.due_at).days == 42
+    assert (require(following).due_at - timing.due_at).days == 42
     assert timing.first_after(timing.due_at - timedelta(seconds=1)) == (timing, 0)
 
 
@@ -412,8 +408,7 @@ def test_quiet_hours_may_lie_around_midnight(hours: tuple[int, int] | None, hour
     ],
 )
 def test_triggers_wait_for_events(when: str, event: dict[str, Any], words: str) -> None:
-    trigger = parse_trigger(when)
-    assert trigger is not None
+    trigger = require(parse_trigger(when))
     assert trigger.in_words == words
     assert Trigger.of_rule(trigger.rule) == trigger
     happened = TriggerEvent(address=PLACE, key="1", **event)
@@ -433,8 +428,7 @@ def test_triggers_wait_for_events(when: str, event: dict[str, Any], words: str) 
     ],
 )
 def test_triggers_let_other_events_pass(rule: str, event: dict[str, Any]) -> None:
-    trigger = parse_trigger(rule)
-    assert trigger is not None
+    trigger = require(parse_trigger(rule))
     assert not trigger.matches(TriggerEvent(address=PLACE, key="1", **event), ["B1", "B2"])
 
 

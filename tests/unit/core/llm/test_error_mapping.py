@@ -21,6 +21,7 @@ from tests.support.narrow import require_type
 
 OVERDUE = "Your credit balance is too low to access the API. Please add credits."
 SUSPENDED = "Your account is suspended due to insufficient balance, please recharge it"
+NO_PARSER = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
 NO_QUOTA = "You exceeded your current quota, please check your plan and billing details."
 
 
@@ -41,38 +42,30 @@ NO_QUOTA = "You exceeded your current quota, please check your plan and billing 
         (403, "", "Your API key was reported as leaked.", KEY_REJECTED),
         (400, "invalid_request_error", "The balance of the tree is too low", BAD_REQUEST),
         (0, "invalid_request_error", "temperature must be below 2", BAD_REQUEST),
+        (400, "", "registry.ollama.ai/library/m does not support tools", NO_TOOL_CALLS),
+        (404, "", "No endpoints found that support tool use. To learn more, visit: https://x", NO_TOOL_CALLS),
+        (400, "", NO_PARSER, NO_TOOL_CALLS),
+        (500, "", "tools param requires --jinja flag", NO_TOOL_CALLS),
+        (400, "", "`tool calling` is not supported with this model", NO_TOOL_CALLS),
+        (400, "", "Function calling is not enabled for models/m", NO_TOOL_CALLS),
+        (400, "", "This model doesn't support function calling.", NO_TOOL_CALLS),
+        (400, "", "tools is not supported in this model. For a list of supported models, refer to x", NO_TOOL_CALLS),
+        (400, "", "Unsupported parameter: 'tools' is not supported with this model.", NO_TOOL_CALLS),
+        (500, "", "Unsupported param: tools", NO_TOOL_CALLS),
+        (400, "", "<400> InternalError.Algo.InvalidParameter: The tool call is not supported.", NO_TOOL_CALLS),
+        (400, "", "model features function calling not support", NO_TOOL_CALLS),
+        (405, "", "deepinfra error: Tool calling is not supported for model: m", NO_TOOL_CALLS),
+        (400, "invalid_prompt", "Invalid prompt: it may violate our usage policy.", CONTENT_REJECTED),
+        (403, "403", "Your request was blocked by moderation", CONTENT_REJECTED),
+        (403, "403", "Your chosen model requires moderation and your input was flagged", CONTENT_REJECTED),
     ],
 )
-def test_no_money_and_no_key_are_told_as_what_they_are_and_not_retried(
+def test_what_another_try_does_not_mend_is_told_as_what_it_is_and_not_retried(
     status: int, code: str, message: str, sentence: str
 ) -> None:
     error = to_model_error(ErrorResponse(status=status, code=code, message=message))
     assert type(error) is ModelRejected
     assert str(error) == sentence
-
-
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        (400, "registry.ollama.ai/library/m does not support tools"),
-        (404, "No endpoints found that support tool use. To learn more, visit: https://x"),
-        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
-        (500, "tools param requires --jinja flag"),
-        (400, "`tool calling` is not supported with this model"),
-        (400, "Function calling is not enabled for models/m"),
-        (400, "This model doesn't support function calling."),
-        (400, "tools is not supported in this model. For a list of supported models, refer to x"),
-        (400, "Unsupported parameter: 'tools' is not supported with this model."),
-        (500, "Unsupported param: tools"),
-        (400, "<400> InternalError.Algo.InvalidParameter: The tool call is not supported."),
-        (400, "model features function calling not support"),
-        (405, "deepinfra error: Tool calling is not supported for model: m"),
-    ],
-)
-def test_a_model_without_tool_calls_is_told_as_that(status: int, message: str) -> None:
-    error = to_model_error(ErrorResponse(status=status, message=message))
-    assert type(error) is ModelRejected
-    assert str(error) == NO_TOOL_CALLS
 
 
 @pytest.mark.parametrize(
@@ -158,19 +151,6 @@ def test_a_wait_that_stands_beside_the_message_is_kept(more: object, seconds: fl
     body = {"error": {"code": 429, "message": "You exceeded your current quota.", **more}}
     error = require_type(to_model_error(parse_error_body(body, status=429)), ModelUnavailable)
     assert error.retry_after_seconds == seconds
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "message"),
-    [
-        (400, "invalid_prompt", "Invalid prompt: it may violate our usage policy."),
-        (403, "403", "Your request was blocked by moderation"),
-        (403, "403", "Your chosen model requires moderation and your input was flagged"),
-    ],
-)
-def test_a_request_that_a_filter_refused_is_told_as_that(status: int, code: str, message: str) -> None:
-    error = to_model_error(ErrorResponse(status=status, code=code, message=message))
-    assert str(error) == CONTENT_REJECTED
 
 
 def test_a_full_context_is_still_known_by_its_words() -> None:

@@ -19,8 +19,6 @@ OPTIONS = ModelOptions(effort="low", answer_tokens=32_000, tool_choice="required
 REQUEST = ModelRequest(model="first", messages=(), options=OPTIONS)
 FINISHED = ModelFinished(finish_reason="stop")
 DOWN = ModelUnavailable("Down.")
-
-
 SIGN = "a part of the response without content"
 SIGNS = [0.03, SIGN] * 4
 

@@ -22,7 +22,7 @@ from core.tools.replies import complete
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from tests.fakes.memory_run import MemoryRun, user_message
 from tests.fakes.streamed_model import Played, StreamedModel, calls, ended, invokes, pieces, text
-from tests.support.narrow import require
+from tests.support.narrow import require, require_type
 
 
 class Echo(BaseModel):
@@ -59,8 +59,7 @@ async def test_an_answer_is_continued_no_more_often_than_the_policy_says(limit: 
     end = finished(await run.start("a very long list"))
     assert LoopPolicy().continuations_max == 25
     assert len(model.requests) == limit + 1
-    assert end.reply is not None
-    assert end.reply.text == "".join(parts[: limit + 1]).strip()
+    assert require(end.reply).text == "".join(parts[: limit + 1]).strip()
     assert end.finish_reason == "length"
 
 
@@ -69,8 +68,7 @@ async def test_a_call_that_a_native_model_writes_as_text_is_run_and_nothing_of_i
     model = StreamedModel([text(*pieces(f"I look.\n{written}")), text("Done.")])
     run = MemoryRun(model, tools=[echo])
     end = finished(await run.start("go"))
-    assert end.reply is not None
-    assert end.reply.text == "Done."
+    assert require(end.reply).text == "Done."
     assert "echo a" in tool_texts(run)[0]
     shown = [one.text for one in run.log.events if isinstance(one, TextStreamed)]
     assert "".join(shown).split() == ["I", "look.", "Done."]
@@ -186,10 +184,8 @@ CALL = '<tool_call>\n{"name": "echo", "arguments": {"text": "a"}}\n</tool_call>'
 )
 async def test_what_was_said_is_the_answer(turns: list[Played], answer: str, requests: int) -> None:
     model = StreamedModel([*turns])
-    end = await MemoryRun(model, tools=[echo, complete]).start("go")
-    assert isinstance(end, RunFinished)
-    assert end.reply is not None
-    assert end.reply.whole_text == answer
+    end = require_type(await MemoryRun(model, tools=[echo, complete]).start("go"), RunFinished)
+    assert require(end.reply).whole_text == answer
     assert len(model.requests) == requests
 
 

@@ -42,7 +42,7 @@ from core.tools.tool import Tool, ToolContext
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.streamed_model import StreamedModel, calls, ended, invokes, text
 from tests.histories.virtual_time import in_virtual_time
-from tests.support.narrow import require
+from tests.support.narrow import require, require_type
 
 EMPTY, TOO_LONG = "Your answer was empty.", "before it contained any text or call"
 SIGN = "a sign of life"
@@ -212,8 +212,7 @@ async def test_a_call_that_is_cut_off_is_told_the_limit(usage: Usage | None, tok
 async def test_an_answer_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch, steps: list[Any], end: str) -> None:
     monkeypatch.setattr(turn, "ANSWER_BYTES_MAX", 4)
     run = MemoryRun(StreamedModel([[*steps]]), policy=LoopPolicy(continuations_max=0))
-    finished = await run.start("go")
-    assert isinstance(finished, RunFinished)
+    finished = require_type(await run.start("go"), RunFinished)
     assert require(finished.reply).text == end
 
 

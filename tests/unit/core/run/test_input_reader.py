@@ -13,21 +13,13 @@ from core.domain.errors import SandboxReplaced, SurfaceError, ToolError
 from core.domain.threads import ChatMessage, ChatPage, IncomingFile, Lease, Person, ThreadInput
 from core.run import input_reader
 from core.run.input_reader import STORED, UNHEARD, AttachmentDownloads, InputReader, prepare_user_messages
+from tests.support.conversations import thread_input
 
 ALICE, NOON = Person(person_id="U1", name="alice"), datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
 def input_of(input_id: str, *files: IncomingFile) -> ThreadInput:
-    return ThreadInput(
-        input_id=input_id,
-        thread_id="t",
-        kind="message",
-        author=ALICE,
-        text="look",
-        files=files,
-        message_ref="1.0",
-        sent_at=NOON,
-    )
+    return thread_input(input_id=input_id, files=files)
 
 
 async def nothing(*_arguments: object) -> tuple[()]:
@@ -235,23 +227,12 @@ async def test_a_request_names_its_files_and_shows_its_pictures(
 
     monkeypatch.setattr(input_reader, "prepare_picture", prepare_picture)
     monkeypatch.setattr(input_reader, "build_picture_message", lambda shown, place, **_others: shown)
-    thread_input = ThreadInput(
-        input_id="i",
-        thread_id="t",
-        kind="message",
-        author=Person(person_id="U1", name="alice"),
-        text="look",
-        files=tuple(
-            IncomingFile(file_ref=name, name=name, mime_type=kind, size_bytes=4) for name, kind in files.items()
-        ),
-        message_ref="1.0",
-        sent_at=NOON,
-    )
+    sent = tuple(IncomingFile(file_ref=name, name=name, mime_type=kind, size_bytes=4) for name, kind in files.items())
     sources: Any = {"slack": SimpleNamespace(open=sandbox.download)} if sandbox else {}
     uploads = AttachmentDownloads(
         sources=sources, platform="slack", bytes_max=7, is_named=lambda path: path == "uploads/seen"
     )
-    *pictures, message = await prepare_user_messages(thread_input, "r", sandbox, set(), uploads)
+    *pictures, message = await prepare_user_messages(thread_input(files=sent), "r", sandbox, set(), uploads)
     assert str(message.content["content"]).split("\n")[-len(lines) :] == lines
     assert pictures == [b"PNG"] * picture_count
 

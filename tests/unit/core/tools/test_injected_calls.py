@@ -14,11 +14,12 @@ from core.context.message_text import build_user_message, sources_of_message
 from core.domain.call_consent import Allow, Reach, Verdict, judge_call
 from core.domain.json import JsonObject
 from core.domain.sources import Origin, Source, Sources, join_sources
-from core.domain.threads import IncomingFile, Person, ThreadInput
+from core.domain.threads import IncomingFile, Person
 from core.mcp.settings import McpServerConfig
 from core.mcp.tools import reach_of_call
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet, prepare_call
+from tests.support.conversations import thread_input
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 EVIL = "https://evil.example/collect"
@@ -30,15 +31,11 @@ TRUSTED = McpServerConfig(name="mail", transport="stdio", command="unused", trus
 
 def written(text: str, *files: str, kind: str = "message") -> Sources:
     """Returns the sources of a message that alice wrote."""
-    message = ThreadInput(
-        input_id="1",
-        thread_id="t",
+    message = thread_input(
+        text,
         kind="answer" if kind == "answer" else "message",
         author=Person(person_id="app:1" if kind == "app" else "U1", name="alice"),
-        text=text,
         files=tuple(IncomingFile(file_ref="1", name=name) for name in files),
-        message_ref="1",
-        sent_at=NOW,
     )
     return sources_of_message(
         build_user_message(message, "r", f'<message from="alice (U1)" mark="m">\n{text}\n</message mark="m">')

@@ -123,13 +123,9 @@ class BrowserStage:
             started = await self.sandbox.shell.check("site", timeout_seconds=0.1)
 
 
-def with_browser(jails: LocalSandboxProvider) -> LocalSandboxProvider:
+async def new_desk(jails: LocalSandboxProvider, thread_id: str) -> BrowserStage:
     if jails.browser_unavailable_reason:
         lacking("chromium", jails.browser_unavailable_reason)
-    return jails
-
-
-async def new_desk(jails: LocalSandboxProvider, thread_id: str) -> BrowserStage:
-    stage = BrowserStage(with_browser(jails), await jails.open(thread_id, fence=1), thread_id)
+    stage = BrowserStage(jails, await jails.open(thread_id, fence=1), thread_id)
     await stage.serve()
     return stage

@@ -11,6 +11,7 @@ from bots.inbound.commands.why import ASKS_SHOWN_MAX, NO_RUN, SOURCES_SHOWN_MAX,
 from core.domain.messages import Message
 from core.domain.sources import SOURCES_KEY, dump_sources, sources_read_now
 from core.domain.threads import Ask
+from tests.support.conversations import message
 from tests.unit.bots.test_what_actions_touch import ALICE, SLACK, snapshot
 
 READ = "Besides what you wrote to me, the newest run has read:"
@@ -20,14 +21,8 @@ ANSWERED = replace(OPEN, text="Shall I?\n- send `x`\n- delete y", state="answere
 
 def reading(*files: str, run_id: str) -> Message:
     sources = sources_read_now(*(("file", name) for name in files))
-    return Message(
-        type="tool",
-        content={"role": "tool", "content": "x"},
-        is_llm_message=True,
-        thread_id="t",
-        run_id=run_id,
-        metadata={SOURCES_KEY: dump_sources(sources)},
-    )
+    content = {"role": "tool", "content": "x"}
+    return message("tool", content, run_id=run_id, metadata={SOURCES_KEY: dump_sources(sources)})
 
 
 def lines_of(*files: str) -> list[str]:

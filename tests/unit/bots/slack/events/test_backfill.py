@@ -45,8 +45,7 @@ EMOJI: dict[str, Any] = {
     ],
 )
 def test_posts_apps_and_emoji_are_events(event: dict[str, Any], kind: str, details: tuple[Any, ...]) -> None:
-    happened = parse_trigger_event(event, BOT)
-    assert happened is not None
+    happened = require(parse_trigger_event(event, BOT))
     assert happened.kind == kind
     assert (happened.key, happened.emoji, happened.app_ids) == details
     assert (happened.address.channel_id, happened.address.thread_key, happened.message_ref) == ("C1", "100.5", "100.5")

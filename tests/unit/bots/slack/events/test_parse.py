@@ -396,6 +396,17 @@ def test_an_app_that_mentions_the_bot_asks_as_an_app(subtype: str):
     [("<@U2> look", True), ("Hello <@U2>", True), ("Thanks <@U2>!", True), ("tell <@U2>", False), ("hi <@U0>", False)],
 )
 def test_a_message_that_begins_with_another_mention_is_to_others(text: str, is_to_others: bool):
-    parsed = parse_event(message(text, ts=REPLY, thread_ts=ROOT), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message(text, ts=REPLY, thread_ts=ROOT), KNOWN), IncomingMessage)
     assert parsed.is_to_others == is_to_others
+
+
+def test_a_leading_agent_is_who_is_asked_and_no_part_of_the_text():
+    asked = require_type(parse_event(message("<@U0> agent:Research who was it?"), KNOWN), IncomingMessage)
+    assert (asked.agent_id, asked.text) == ("research", "who was it?")
+
+
+def test_an_edit_of_such_a_message_has_the_text_alone():
+    edit = fixture("message_edited")
+    edited = {**edit["message"], "text": "<@U0> agent:research count to four"}
+    parsed = require_type(parse_event({**edit, "message": edited}, KNOWN), MessageEdited)
+    assert parsed.text == "count to four"
