@@ -109,6 +109,7 @@ INTERNAL_ERROR = "Something broke on our side. Please try again."
 UNKNOWN_CONTROL = "That does not work any more. Please write to me what you need."
 """Shown to a user of a control, form or command that this version of the program does not know."""
 ANSWERED_LONG_AGO = "I was away when you answered this, so I have done nothing yet. Please answer it again."
+CALLED_LONG_AGO = "I was away when you wrote this command, so I have not carried it out. Please send it again."
 NOT_INSTALLED = "I am not installed in this workspace any more. Ask an admin to add me again."
 
 
@@ -153,12 +154,11 @@ def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
     return sent_at >= shown_at + reading
 
 
-def is_late_message(action: Action, now: datetime) -> bool:
-    """Whether the action is a missed message that is so old that its author may no longer need the agent.
+def is_late_action(action: Action, now: datetime) -> bool:
+    """Whether the action was missed and is so old that its author may no longer want it.
 
-    A live message is never late, however the clocks of this machine and the platform differ."""
-    is_missed = isinstance(action, IncomingMessage) and action.is_missed
-    return is_missed and (now - action.acted_at).total_seconds() > LATE_SECONDS
+    A live action is never late, however the clocks of this machine and the platform differ."""
+    return action.is_missed and (now - action.acted_at).total_seconds() > LATE_SECONDS
 
 
 def stop_request_from(action: Action) -> StopRequested:

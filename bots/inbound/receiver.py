@@ -10,6 +10,7 @@ from typing import assert_never
 
 from bots.inbound.access import DISCORD_DIRECT_MESSAGES, AccessCheck, AccessPolicy
 from bots.inbound.actions import (
+    CALLED_LONG_AGO,
     NO_ANSWER,
     CommandCalled,
     FeedbackGiven,
@@ -18,7 +19,7 @@ from bots.inbound.actions import (
     UserAction,
     conversation_link,
     decide_action,
-    is_late_message,
+    is_late_action,
     stop_request_from,
 )
 from bots.inbound.commands.conversation import CommandDeps
@@ -186,7 +187,8 @@ class ActionReceiver:
         try:
             if await self._is_answered(key):
                 return Outcome(is_ignored=True)
-            outcome = await answer_command(called, self.commands)
+            is_late = is_late_action(called, datetime.now(UTC))
+            outcome = Outcome(notice=CALLED_LONG_AGO) if is_late else await answer_command(called, self.commands)
             if outcome.run_id is not None:
                 await self.stop_run(outcome.run_id, by=called.person)
             is_first = await self.inbox.claim_key(key, act=audit_entry_for(called, outcome))
@@ -242,7 +244,7 @@ class ActionReceiver:
             agents=agents,
             follow_mode=mode,
             is_admin=is_admin,
-            is_late=is_late_message(action, datetime.now(UTC)),
+            is_late=is_late_action(action, datetime.now(UTC)),
             must_answer=otherwise is not None,
         )
         receipt = await self.inbox.accept_action(action, partial(rule, may_hold=True))

@@ -50,7 +50,8 @@ class Action:
     `dedupe_key` identifies the event, so a redelivered event has the same key. `sent_at` is by the platform's clock, so
     that actions compare with messages and with each other. It is None if the platform does not report it; such an
     action arrives live or not at all. `message_ref` is the platform's id of the message that was written, changed or
-    reacted to. `is_addressed` is false for words in a thread that may be meant for other users."""
+    reacted to. `is_addressed` is false for words in a thread that may be meant for other users. `is_missed` is true if
+    the action was read from the history of the chat."""
 
     address: Address
     dedupe_key: str
@@ -60,6 +61,7 @@ class Action:
     text: str = ""
     files: tuple[IncomingFile, ...] = ()
     is_addressed: bool = True
+    is_missed: bool = False
     actor: ActorContext = MEMBER
 
     @property
@@ -78,9 +80,9 @@ class IncomingMessage(Action):
     the agent's own threads. `is_to_others` is true if the message begins with a mention of another user or replies to
     another user's message. `reply_ref` is the message that it replies to. `edited_at` is when this version of the text
     was written, if the message was edited. With `is_about_message`, `message_ref` is a user's message that the request
-    is about. `is_missed` is true if the message was read from the history. `is_automatic` is true if no user has
-    written the message just now, as with a scheduled task: it starts work, but answers and approves nothing. `prepare`
-    is awaited after a new run is stored and before a worker begins it."""
+    is about. `is_automatic` is true if no user has written the message just now, as with a scheduled task: it starts
+    work, but answers and approves nothing. `prepare` is awaited after a new run is stored and before a worker begins
+    it."""
 
     kind: ClassVar[InputKind] = "message"
     sent_at: datetime
@@ -90,7 +92,6 @@ class IncomingMessage(Action):
     reply_ref: str = ""
     agent_id: str | None = None
     edited_at: datetime | None = None
-    is_missed: bool = False
     is_automatic: bool = False
     prepare: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
 

@@ -34,7 +34,7 @@ def test_a_seed_replays_also_after_other_histories() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kind", "played"), [("threads", 150), ("schedules", 20)], ids=("threads", "schedules"))
+@pytest.mark.parametrize(("kind", "played"), [("threads", 270), ("schedules", 30)], ids=("threads", "schedules"))
 def test_no_history_breaks_an_invariant(kind: str, played: int) -> None:
     ended = histories(kind, "--histories", str(played), "--processes", "1")
 

@@ -147,8 +147,7 @@ class EventHandler:
         inbound = parse_message(message, location, bot_user_id)
         if inbound is None:
             return
-        if isinstance(inbound, IncomingMessage):
-            inbound = replace(inbound, is_missed=is_missed)
+        inbound = replace(inbound, is_missed=is_missed)
         if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
             # a backfilled message lacks its author's roles
             author: discord.Member | discord.User = message.author

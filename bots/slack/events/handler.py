@@ -199,7 +199,7 @@ class EventHandler:
             return
         async with self._order.in_order(event) as turn:
             inbound = await self._parse(event, turn)
-            if isinstance(inbound, IncomingMessage):
+            if not isinstance(inbound, Ignored):
                 inbound = replace(inbound, is_missed=is_missed)
             is_reply = get_text(event, "thread_ts") not in {"", ts}
             outcome = await self._receive_inbound(inbound, is_thread_open=is_reply, turn=turn)

@@ -11,7 +11,7 @@ import pytest
 
 from bots.bootstrap.inbound import read_follow_modes
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import LATE_SECONDS, CommandCalled, Outcome, UserAction
+from bots.inbound.actions import CALLED_LONG_AGO, LATE_SECONDS, CommandCalled, Outcome, UserAction
 from bots.inbound.commands import schedules as told
 from bots.settings import Settings, load_settings
 from bots.setup import hooks
@@ -91,6 +91,14 @@ async def late(stage: ReceiverStage, words: str, *, key: str, **changes: object)
     written = replace(message(words, key=key), sent_at=datetime.now(UTC) - LONG_AGO)
     sent = replace(written, **{"is_missed": True, **changes})
     return (await stage.receiver.receive(sent)).run_id
+
+
+async def test_a_command_of_two_hours_ago_is_not_carried_out(stage: ReceiverStage) -> None:
+    await stage.run("hello")
+    called = replace(command("forget", argument="yes"), is_missed=True, sent_at=datetime.now(UTC) - LONG_AGO)
+    answers = [(await stage.receiver.receive(called)).notice for _ in range(2)]
+    assert answers == [CALLED_LONG_AGO, ""]
+    assert await stage.snapshot() is not None
 
 
 async def test_a_mention_of_two_hours_ago_is_asked_about_first(stage: ReceiverStage) -> None:
