@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import Tenant
-from bots.slack.install.tokens import TokenSource
+from bots.slack.install.tokens import TokenSource, UnreadableToken
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.users import UserLookup
 from core.domain.errors import RunError, SurfaceRefused
@@ -105,6 +105,18 @@ class Workspaces:
             workspace.token_read_at = time.monotonic()
             return workspace
 
+    async def find_all(self, team_ids: Iterable[str]) -> list[Workspace]:
+        """Returns the workspaces with the bot, without those whose token cannot be read. Raises StorageUnavailable."""
+        found = list[Workspace]()
+        for team_id in team_ids:
+            try:
+                workspace = await self.find(team_id)
+            except UnreadableToken as error:
+                log.warning("slack: a workspace is left out: %s", error)
+            else:
+                found += [workspace] if workspace else []
+        return found
+
     def _find_fresh(self, team_id: str) -> Workspace | None:
         workspace = self._workspaces.get(team_id)
         if workspace is None or workspace.token_read_at is None:
@@ -136,11 +148,11 @@ class Workspaces:
 
     async def find_sharing_channel(self, channel_id: str, team_ids: frozenset[str]) -> list[Workspace]:
         """Returns the workspaces with the bot that share a Slack Connect channel: those in `team_ids`, which the event
-        names, and those that earlier events of the channel named. Raises like `find`."""
+        names, and those that earlier events of the channel named. Raises StorageUnavailable."""
         if not team_ids:
             return []
         known = self._sharing.pop(channel_id, frozenset[str]()) | team_ids
-        found = [one for team_id in sorted(known) if (one := await self.find(team_id)) is not None]
+        found = await self.find_all(sorted(known))
         self._sharing[channel_id] = frozenset(one.client.identity.team_id for one in found)
         if len(self._sharing) > _KNOWN_CHANNELS_MAX:
             del self._sharing[next(iter(self._sharing))]

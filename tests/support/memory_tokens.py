@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bots.slack.install.tokens import WorkspaceToken
+from bots.slack.install.tokens import UnreadableToken, WorkspaceToken
 from bots.slack.web_api.client import Identity, SlackClient
 from bots.slack.web_api.downloads import FileRefSigner
 from bots.slack.workspaces import Workspaces
@@ -20,10 +20,11 @@ def access_of(team_id: str, *, installed_by: str = "") -> WorkspaceToken:
 
 @dataclass
 class MemoryTokens:
-    """Tokens by workspace; those of `slow` come once `released` is set."""
+    """Tokens by workspace; those of `slow` come once `released` is set, and no key opens those of `unreadable`."""
 
     known: dict[str, WorkspaceToken]
     slow: set[str] = field(default_factory=set[str])
+    unreadable: set[str] = field(default_factory=set[str])
     released: asyncio.Event = field(default_factory=asyncio.Event)
     asked: Counter[str] = field(default_factory=Counter[str])
 
@@ -31,6 +32,8 @@ class MemoryTokens:
         self.asked[team_id] += 1
         if team_id in self.slow:
             await self.released.wait()
+        if team_id in self.unreadable:
+            raise UnreadableToken(team_id, "no key opens it")
         return self.known.get(team_id)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
 from slack_bolt.authorization import AuthorizeResult
 
-from bots.inbound.actions import NOT_INSTALLED
+from bots.inbound.actions import INTERNAL_ERROR, NOT_INSTALLED
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.interactions import refusal_acknowledgement
@@ -23,6 +23,7 @@ from bots.slack.events.payload_fields import (
     parse_sharing_team_ids,
     parse_tenant,
 )
+from bots.slack.install.tokens import UnreadableToken
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces
@@ -43,7 +44,7 @@ def is_uninstall_event(event: JsonObject) -> bool:
 async def handle_uninstall(
     event: JsonObject, tenant: Tenant, workspaces: Workspaces, on_uninstall: OnUninstall
 ) -> None:
-    """Calls `on_uninstall` for each installation that the event ends. Raises StorageUnavailable.
+    """Calls `on_uninstall` for each installation that the event ends. Raises StorageUnavailable and UnreadableToken.
 
     Slack sends several of these events at once and in any order, so installations that have already ended are skipped.
     If a workspace removes the app, the other workspaces that the organisation's installation serves are not
@@ -56,10 +57,10 @@ async def handle_uninstall(
 async def _uninstalled_ids(event: JsonObject, tenant: Tenant, workspaces: Workspaces) -> Sequence[str]:
     organisation_id = tenant.organisation_id
     if get_text(event, "type") == "team_access_revoked":
-        named = [(one, await workspaces.find(one)) for one in get_strings(event, "team_ids")]
-        served = [(one, workspace) for one, workspace in named if workspace and workspace.uses_organisation_token]
+        named = await workspaces.find_all(get_strings(event, "team_ids"))
+        served = [one for one in named if one.uses_organisation_token]
         # Slack does not always name the organisation, but a workspace belongs to only one
-        return [one for one, workspace in served if organisation_id in ("", workspace.installed_by)]
+        return [one.client.identity.team_id for one in served if organisation_id in ("", one.installed_by)]
     place = tenant.team_id or organisation_id
     workspace = await workspaces.find(place)
     # `tokens_revoked` may name only tokens of users
@@ -93,7 +94,7 @@ def build_bolt_app(
 
     async def authorize(team_id: str | None) -> AuthorizeResult:
         # Do not call Slack here, because Bolt would drop the event if the call failed.
-        workspace = await workspaces.find(team_id or "")
+        (workspace,) = await workspaces.find_all([team_id or ""]) or (None,)
         if workspace is None:
             # An empty result makes the handlers do nothing. Without a result, Bolt posts an error to the channel.
             return AuthorizeResult(enterprise_id=None, team_id=team_id)
@@ -152,10 +153,15 @@ def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awa
 
     async def on_interaction(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
-        workspace = await workspaces.find_for_tenant(parse_tenant(payload, context.team_id or ""))
+        refusal = NOT_INSTALLED
+        try:
+            workspace = await workspaces.find_for_tenant(parse_tenant(payload, context.team_id or ""))
+        except UnreadableToken as error:
+            log.warning("slack: an interaction is refused: %s", error)
+            workspace, refusal = None, INTERNAL_ERROR
         if workspace is None:
             log.warning("slack: the app is not installed in %r, where it was used", context.team_id)
-            answer = refusal_acknowledgement(payload, NOT_INSTALLED)
+            answer = refusal_acknowledgement(payload, refusal)
         else:
             answer = workspace.event_handler and await handle(workspace.event_handler, payload)
         await ack(**cast(dict[str, Any], answer or {}))

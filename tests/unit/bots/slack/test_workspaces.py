@@ -36,6 +36,14 @@ async def test_a_token_that_takes_long_holds_up_its_own_workspace_alone() -> Non
     await teams.close()
 
 
+async def test_a_token_that_no_key_opens_leaves_out_its_own_workspace_alone() -> None:
+    tokens = MemoryTokens({"T1": access_of("T1")}, unreadable={"T2"})
+    teams = teams_with(tokens)
+    sharing = await teams.find_sharing_channel("C1", frozenset({"T2", "T1"}))
+    assert [one.client.identity.team_id for one in sharing] == ["T1"]
+    await teams.close()
+
+
 async def test_a_workspace_that_another_process_let_go_is_closed() -> None:
     tokens = MemoryTokens({"T1": access_of("T1")})
     teams = teams_with(tokens)
