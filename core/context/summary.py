@@ -120,13 +120,14 @@ def build_omission_note(older: Sequence[Message], *, run_id: str, room: int, tod
 
 def newest_summary_and_later(messages: Sequence[Message]) -> list[Message]:
     """Returns the newest summary and the messages that it does not replace. Returns all messages if there is no
-    summary."""
+    summary. A summary replaces only messages to the model: what pictures and pages show is not part of it."""
     newest = next((one for one in reversed(messages) if one.type == "summary"), None)
     if newest is None:
         return list(messages)
     last_id = newest.metadata.get(REPLACES_UP_TO)
     place = next((i for i, one in enumerate(messages) if one.message_id == last_id), -1)
-    return [newest, *(one for one in messages[place + 1 :] if one.type != "summary")]
+    left = (one for i, one in enumerate(messages) if one.type != "summary" and (i > place or not one.is_llm_message))
+    return [newest, *left]
 
 
 def write_transcript(older: Sequence[Message], room: int) -> str:

@@ -383,6 +383,8 @@ async def test_a_summary_is_told_and_stands_first() -> None:
     assert "the sky is blue" in str(request.messages[1])
     assert request.messages[2]["role"] == "assistant"
     assert len(asked) == 1
+    picture = message("image_context", {"file_path": "a.png"}, is_llm=False)
+    assert newest_summary_and_later([picture, *history, added.message])[1] == picture
     stored = newest_summary_and_later([*history, added.message])
     sent = [format_for_model(one, is_native=True).content for one in stored]
     assert sent == list(request.messages[1:])
