@@ -320,7 +320,7 @@ def _request(firing: Firing) -> str:
     if _is_about_message(firing):
         is_emoji = isinstance(schedule.timing, Trigger) and schedule.timing.kind == "emoji"
         about = "the message above that has the emoji" if is_emoji else "the first message above"
-        for_all = ", once for all that you missed while you were away" * firing.is_for_missed_events
+        for_all = ", once for everything that was missed" * firing.is_for_missed_events
         return f"This is to be done now ({schedule.rule_in_words}) about {about}{for_all}:\n{schedule.task}"
     missed = f" It stands for {firing.missed + 1} times." if firing.missed else ""
     return f"This is the scheduled task that is due now ({schedule.rule_in_words}).{missed} Do it:\n{schedule.task}"

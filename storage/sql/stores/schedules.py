@@ -330,11 +330,15 @@ def _with_runs(connection: Connection, schedule: Schedule) -> DueSchedule:
         of_newest = pending_asks.c.run_id == newest[0].run_id
         question = select(pending_asks.c.ask_id).where(of_newest, pending_asks.c.state == "open")
         is_waiting = connection.execute(question).first() is not None
-    closed = select(firings.c.state, firings.c.run_id).where(of_schedule, firings.c.state.in_(("fired", "joined")))
+    closed = select(firings).where(of_schedule, firings.c.state.in_(("fired", "joined")))
     last = connection.execute(closed.order_by(firings.c.due_at.desc(), firings.c.firing_id.desc())).first()
     joined = None
     if last is not None and last.state == "joined":
-        row = connection.execute(select(runs).where(runs.c.run_id == last.run_id)).mappings().first()
+        # the run that it joined may have ended before it read the task
+        task = thread_inputs.c.dedupe_key == f"{FIRING_KEY}{last.firing_id}"
+        reader = select(thread_inputs.c.taken_by).where(task).scalar_subquery()
+        with_task = select(runs).where(runs.c.run_id == func.coalesce(reader, last.run_id))
+        row = connection.execute(with_task).mappings().first()
         joined = run_from_row(row) if row else None
     return DueSchedule(schedule=schedule, runs=newest, is_waiting=is_waiting, joined=joined)
 

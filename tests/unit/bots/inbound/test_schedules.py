@@ -194,7 +194,7 @@ SCHEDULED = "This is the scheduled task that is due now"
          "This is to be done now (for every new post) about the first message above:\n"),
         (replace(FIRING, schedule=replace(DAILY, timing=Trigger(kind="post")), message_ref="5.0", event_key="missed:5"),
          None,
-         "This is to be done now (for every new post) about the first message above, once for all that you missed"),
+         "This is to be done now (for every new post) about the first message above, once for everything that"),
     ],
 )  # fmt: skip
 async def test_what_is_announced_and_requested(firing: Firing, announced: str | None, requested: str) -> None:
