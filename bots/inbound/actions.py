@@ -232,7 +232,7 @@ def decide_message(
     run. With `may_hold`, returns Hold for a message that arrives while a question is being posted."""
     ask = snapshot.open_ask if snapshot else None
     is_being_posted = ask is not None and not ask.message_ref and message.address.platform != "api"
-    if may_hold and not is_late and is_being_posted:
+    if may_hold and is_being_posted:
         return Hold()
     decision = _decide_message(message, snapshot, agents or {}, follow_mode, is_admin=is_admin)
     if not is_late or not isinstance(decision, Accept):

@@ -212,7 +212,7 @@ class ActionReceiver:
         is_written_right = COMMANDS[called.name].match_words(called.argument.split()) is not None
         if is_written_right and is_agent and not is_option:
             return None
-        return replace(called.message, actor=called.actor, files=called.files)
+        return replace(called.message, actor=called.actor, files=called.files, is_missed=called.is_missed)
 
     async def _is_answered(self, key: str) -> bool:
         """Whether another process has answered the command with this dedupe key.

@@ -149,12 +149,12 @@ async def test_what_a_failed_run_has_not_read_begins_a_run_that_knows_for_whom_i
 
 async def test_the_change_of_an_answer_that_was_written_elsewhere_finds_it(stores: Stores) -> None:
     """In a direct message on Slack, an answer may stand outside the thread of its question."""
-    lease = await stores.started()
-    await stores.say("report.txt", key="m2", message_ref="102.1")
-    edit = replace(
-        _of(message("notes.txt", key="e1", kind="edit"), "102.1"), address=replace(ADDRESS, thread_key="102.1")
-    )
-    for change in (replace(edit, address=replace(edit.address, channel_id="C9"), dedupe_key="e0"), edit):
+    direct = replace(ADDRESS, channel_id="D1")
+    lease = require(await stores.claims.claim((await stores.say("hello", address=direct)).run_id or "", "w1"))
+    await stores.say("report.txt", key="m2", message_ref="102.1", address=direct)
+    edited = _of(message("notes.txt", key="e1", kind="edit"), "102.1")
+    edit = replace(edited, address=replace(direct, thread_key="102.1"))
+    for change in (replace(edit, address=replace(edit.address, channel_id="D9"), dedupe_key="e0"), edit):
         receipt = await stores.inbox.accept_action(change, accept)
     assert receipt.run_id == lease.run_id
     assert [one.text for one in await stores.journal.read_inputs(lease)] == ["hello", "notes.txt"]

@@ -276,8 +276,10 @@ class SqlInbox(Store):
         if (duplicate := _duplicate(connection, action.dedupe_key, message)) is not None:
             return duplicate
         if message and isinstance(action, Change):
-            # the message may have created the thread meanwhile, or have answered a question of another thread
-            thread = lock_thread_at(connection, action.address) or _lock_thread_of_message(connection, action)
+            # the message may have created the thread meanwhile; in a direct message, it may have been put elsewhere
+            thread = lock_thread_at(connection, action.address)
+            if thread is None and action.address.is_direct:
+                thread = _lock_thread_of_message(connection, action)
         # two apps in a chat could answer each other forever; clients of the HTTP API have a token
         if action.actor.app_ids and action.person.is_app and _has_asked_enough(connection, action):
             log.warning("%s asks too often in %s", action.person.person_id, action.address.channel_id)

@@ -172,6 +172,16 @@ async def test_words_of_a_command_may_answer_the_open_question(
     assert f"\n{told}\n" in str(stage.world.model.requests[-1].messages[-1]["content"])
 
 
+async def test_words_of_a_command_from_before_the_question_begin_nothing_when_they_come_hours_late(
+    stage: ReceiverStage,
+) -> None:
+    await ask(stage)
+    late_words = replace(typed("new", "", "New"), is_missed=True)
+    written = replace(message("New", key="typed"), sent_at=datetime.now(UTC) - LONG_AGO)
+    assert (await stage.receiver.receive(replace(late_words, message=written))).run_id is None
+    assert (await stage.open_ask()).text == "In which language?"
+
+
 async def test_without_a_question_or_as_a_slash_command_they_are_the_command(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(typed("use", "python", "use python"))
     assert outcome.notice.startswith("There is no agent")
