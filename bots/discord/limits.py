@@ -6,9 +6,9 @@ from core.domain.outside_text import single_line
 TEXT_MAX = 4000
 """Limit on the total length of all text displays in a message."""
 CONTENT_MAX = 2000
+"""Limit on `content`, in a message without components V2."""
 ANSWER_MAX = 1800
 """Leaves room for the delivery marker and for tables, which grow when they are aligned."""
-"""Limit on `content`, in a message without components V2."""
 BUTTON_LABEL_MAX = 80
 BUTTONS_PER_ROW_MAX = 5
 SELECT_OPTIONS_MAX = 25

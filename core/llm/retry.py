@@ -46,8 +46,8 @@ async def stream_with_retries(
     and are at least as long as the service requests. All attempts share `deadline_seconds`, from which the time in
     which an answer streams is not taken. A model is abandoned after `attempts_max` attempts or BREAKS_MAX broken
     answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time, or `fallback_seconds` without
-    the first delta, whatever signs of life it shows. Each model is sent what `fit` returns, and a fallback none of
-    the options that were chosen for the requested model. If a model refuses it, `change_after_refusal` names what
+    the first delta, whatever signs of life it shows. Each model is sent what `fit` returns, and a fallback only the
+    tool choice of the options. If a model refuses it, `change_after_refusal` names what
     the client will change in requests to this model, and the request is sent again, once for each name. Without a
     name, the model is abandoned at once, unless the model itself wrote what was refused, or the request is too long
     and can be shortened. The name of a fallback is in its first and its last delta. If no model answers, the error
