@@ -311,7 +311,9 @@ async def expired(server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path
     """The settings of the server, whose stored token has expired. The next one is valid for an hour."""
     config = server.config(token_folder=tmp_path)
     server.expires_in = -1
-    await guest_of(config, authorize=server.person).look()
+    guest = guest_of(config, authorize=server.person)
+    await guest.look()
+    await guest.servers.close()  # it would ask for consent again, because its token has expired
     server.asked.clear()
     server.expires_in = 3_600
     return config
@@ -367,6 +369,7 @@ async def test_client_credentials_need_nobody_and_go_to_their_issuer_only(
     guest = guest_of(server.config(**fields, issuer=server.origin))
     assert await guest.look() == ["mcp_fake_echo"]
     assert server.asked == ["client_credentials"]
+    await guest.servers.close()  # it would ask again once its token is refused
     server.token = ""
     stranger = guest_of(server.config(**fields, issuer="https://issuer.example"))
     assert await stranger.look() == []
