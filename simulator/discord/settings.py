@@ -35,7 +35,7 @@ class DiscordSettings:
     has_members_intent: bool = True
     has_presences_intent: bool = True
     heartbeat_seconds: float = 41.25
-    acknowledge_seconds: float = 0.05
+    acknowledge_seconds: float = 0.5
     session_seconds: float = 60.0
     answer_seconds: float = 3.0
     token_seconds: float = 900.0
