@@ -46,7 +46,7 @@ class ModelOptions(BaseModel):
         return self.model_copy(update={**fields, "extra": extra})
 
     def for_another_model(self) -> "ModelOptions":
-        """Returns the options that do not depend on the model for which somebody chose these."""
+        """Returns what applies to other models, too, than the one that the options were chosen for."""
         return ModelOptions(tool_choice=self.tool_choice)
 
     @property

@@ -58,10 +58,10 @@ _DURATION = TypeAdapter(timedelta)
 
 ScheduleState = Literal["proposed", "active", "paused", "ended"]
 FiringState = Literal["pending", "fired", "joined", "skipped"]
-"""A firing that fired has begun a run, which is its own. The task of one that joined went to a run that somebody else
-had begun."""
+"""A firing that has "fired" began a run of its own. The task of one that has "joined" was added to a run that was
+already under way."""
 FIRING_KEY = "schedule:"
-"""The dedupe keys of firings begin with this. It marks an input as nobody's request."""
+"""The prefix of the dedupe keys of firings. No user has written an input with such a key."""
 ScheduleAction = Literal["pause", "resume", "delete", "run_now"]
 ScheduleChange = Literal["created", "proposed", "changed", "resumed"]
 TriggerKind = Literal["post", "app", "emoji", "hook"]
@@ -75,7 +75,7 @@ thread."""
 EVENT_LATE_SECONDS = 3600.0
 """An event that is handled so long after it happened begins no task of its own: all that were missed begin one."""
 MISSED_KEY = "missed:"
-"""The event key of the one task that stands for all missed events begins with this."""
+"""The prefix of the event key of a task that stands for all missed events."""
 BODY_CHARACTERS_MAX = 20_000
 NEVER = datetime.max.replace(microsecond=0, tzinfo=UTC)
 _ON = "ON:"
@@ -325,8 +325,8 @@ class Firing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSchedule:
     """A schedule whose time has come, with the newest runs that its firings have begun since it was armed, newest
-    first, and whether the newest of them waits for an answer. `joined` is the run of somebody else that its newest
-    firing joined, if it did."""
+    first, and whether the newest of them waits for an answer. `joined` is the run that the newest
+    firing was added to, if it did not begin its own."""
 
     schedule: Schedule
     runs: tuple[Run, ...] = ()

@@ -1,4 +1,4 @@
-"""What the settings build: the sandbox, what the model is told of it, and the search by meaning."""
+"""What is built from the settings: the sandbox, what the model is told about it, and semantic search."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The simulators from outside: driven over HTTP by a program that knows only the README, with faults on demand."""
+"""The simulators over HTTP, used by a program that knows only their README, with injected faults."""
 
 import asyncio
 import json

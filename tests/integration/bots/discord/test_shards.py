@@ -100,7 +100,7 @@ async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_othe
 
 @pytest.mark.parametrize("shards", [FIRST, SECOND])
 async def test_any_process_begins_tasks_in_a_forum_and_respects_its_locks(discord, connect, shards: Shards) -> None:
-    """Schedules and hooks are carried out by any process, whichever has the forum in its cache."""
+    """Any process may carry out a schedule or a hook, even if only another one has the forum in its cache."""
     discord.settings.bot_permissions |= MANAGE_THREADS
     discord.add_guild("South", people=("alice",), shard=1)
     forum = discord.add_channel("reports", FORUM)

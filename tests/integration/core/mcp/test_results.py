@@ -1,4 +1,4 @@
-"""What servers return, offer and ask beyond text: files, resources, prompts, progress, questions; also in runs."""
+"""What servers return, offer and ask besides text, in single calls and in runs."""
 
 import asyncio
 import base64

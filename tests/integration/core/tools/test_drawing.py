@@ -1,4 +1,4 @@
-"""Pictures in real sandboxes: image_edit_or_generate through litellm, and see_image up to what the model is sent."""
+"""Drawing and looking at pictures in real sandboxes, up to what the model is sent."""
 
 import asyncio
 import base64
